@@ -220,7 +220,8 @@ impl Config {
 }
 
 /// Variables of other commands, which have no meaning for `serve`.
-const OTHERS_VARIABLES: [&str; 3] = ["MILLRACE_CONFIG", "MILLRACE_RELAY_", "MILLRACE_WORK_"];
+const OTHERS_VARIABLES: [&str; 5] =
+    ["MILLRACE_CONFIG", "MILLRACE_CONTEXT", "MILLRACE_HTTP_", "MILLRACE_RELAY_", "MILLRACE_WORK_"];
 
 /// Reads the settings. `file`: path and text of the configuration file; `variables`: the environment;
 /// `flags`: what the command line says.
@@ -578,7 +579,8 @@ mod tests {
         let told = config.ignored_variables().unwrap();
         assert!(told.ends_with("serve`: MILLRACE_PORT_5672_TCP, MILLRACE_SERVICE_HOST"), "{told}");
         assert_eq!(
-            set(&["MILLRACE_RELAY_CONFIG", "MILLRACE_WORK_METRICS"]).ignored_variables(),
+            set(&["MILLRACE_RELAY_CONFIG", "MILLRACE_WORK_METRICS", "MILLRACE_HTTP_URL"])
+                .ignored_variables(),
             None
         );
     }

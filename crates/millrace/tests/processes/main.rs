@@ -1,5 +1,6 @@
 //! What processes of the program promise, one program: each that is linked costs every check its time.
 
+mod admin;
 mod client_tls;
 mod dashboards;
 mod dead_letters;

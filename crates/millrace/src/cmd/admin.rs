@@ -1,0 +1,179 @@
+//! Operators' commands: what can be asked and changed from any machine, over the HTTP API of a node.
+//!
+//! ```text
+//!   command line ──> login (options, variables, contexts) ──> Session ──> a resource's file: list, or deed
+//!                                                                │                  │
+//!                                                                └── api: one ──────┘──> table, or one line of JSON
+//!                                                                    connection
+//! ```
+//!
+//! A resource is one file: its columns, its subcommands, its requests. `docs/operating/commands.md` has the exit codes,
+//! which `failure` gives.
+
+mod address;
+mod api;
+mod bindings;
+mod check;
+mod clients;
+mod column;
+mod context;
+mod contexts;
+mod deed;
+mod definitions;
+mod exchanges;
+mod failure;
+mod limits;
+mod list;
+mod login;
+mod manual;
+mod path;
+mod permissions;
+mod policies;
+mod private_file;
+mod queues;
+mod rabbitmq;
+mod resource;
+mod secret;
+mod session;
+mod status;
+mod topic_permissions;
+mod users;
+mod vhosts;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+pub(crate) use check::USAGE as CHECK_USAGE;
+pub(crate) use rabbitmq::{translated, with_verbs};
+
+use resource::{Global, InVhost};
+use session::with;
+
+/// The commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show how a node stands: the verdict first, then what is wrong and what to do about it
+    #[command(after_help = status::EXAMPLES)]
+    Status(status::Args),
+    /// List, declare, purge and delete queues
+    #[command(after_help = queues::EXAMPLES)]
+    Queues(Box<InVhost<queues::Command>>),
+    /// Drop the messages of queues that no consumer holds
+    #[command(after_help = queues::EXAMPLES)]
+    Purge(Box<queues::PurgeArgs>),
+    /// Delete queues with their messages
+    #[command(after_help = queues::EXAMPLES)]
+    Delete(Box<queues::DeleteArgs>),
+    /// List, declare and delete exchanges
+    #[command(after_help = exchanges::EXAMPLES)]
+    Exchanges(Box<InVhost<exchanges::Command>>),
+    /// List, declare and delete bindings
+    #[command(after_help = bindings::EXAMPLES)]
+    Bindings(Box<InVhost<bindings::Command>>),
+    /// List and close connections of a node
+    #[command(after_help = clients::CONNECTIONS_EXAMPLES)]
+    Connections(Box<InVhost<clients::Connections>>),
+    /// List channels of a node
+    #[command(after_help = clients::CHANNELS_EXAMPLES)]
+    Channels(Box<InVhost<clients::OnlyList>>),
+    /// List consumers of a node
+    #[command(after_help = clients::CONSUMERS_EXAMPLES)]
+    Consumers(Box<InVhost<clients::OnlyList>>),
+    /// List, add and delete vhosts
+    #[command(after_help = vhosts::EXAMPLES)]
+    Vhosts(Box<Global<vhosts::Command>>),
+    /// List, add, change and delete users
+    #[command(after_help = users::EXAMPLES)]
+    Users(Box<Global<users::Command>>),
+    /// Show and set what users may do in vhosts
+    #[command(after_help = permissions::EXAMPLES)]
+    Permissions(Box<InVhost<permissions::Command>>),
+    /// Show and set which routing keys users may use at topic exchanges
+    #[command(after_help = topic_permissions::EXAMPLES)]
+    TopicPermissions(Box<InVhost<topic_permissions::Command>>),
+    /// Show and set how much vhosts and users may have
+    #[command(after_help = limits::EXAMPLES)]
+    Limits(Box<InVhost<limits::Command>>),
+    /// Show and set policies: settings of all queues and exchanges whose names match
+    #[command(after_help = policies::EXAMPLES)]
+    Policies(Box<InVhost<policies::Command>>),
+    /// Write out and bring in what a broker is made of, without messages
+    #[command(after_help = definitions::EXAMPLES)]
+    Definitions(Box<definitions::Args>),
+    /// Check one thing, for Nagios and Kubernetes
+    #[command(after_help = check::EXAMPLES)]
+    Check(Box<check::Args>),
+    /// Wait until a node is ready
+    #[command(after_help = wait::EXAMPLES)]
+    Wait(Box<wait::Args>),
+    /// Give clusters names, with their users, and choose among them
+    #[command(after_help = context::EXAMPLES)]
+    Context(context::Args),
+    /// Print the completions of a shell
+    #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
+    Completions(manual::CompletionsArgs),
+    /// Print the manual page of a command, or write those of all
+    #[command(after_help = manual::MAN_EXAMPLES)]
+    Man(manual::ManArgs),
+}
+
+/// Runs a command. `cli` makes the whole command line's description.
+pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
+    match command {
+        Command::Status(args) => with(&args.login, async |session| status::run(session).await),
+        Command::Queues(args) => {
+            with(&args.login.clone(), async |session| queues::run(session, *args).await)
+        }
+        Command::Purge(args) => with(&args.login.clone(), async |session| {
+            queues::purge(session, args.vhost.name(), args.purge).await
+        }),
+        Command::Delete(args) => with(&args.login.clone(), async |session| {
+            queues::delete(session, args.vhost.name(), args.delete).await
+        }),
+        Command::Exchanges(args) => {
+            with(&args.login.clone(), async |session| exchanges::run(session, *args).await)
+        }
+        Command::Bindings(args) => {
+            with(&args.login.clone(), async |session| bindings::run(session, *args).await)
+        }
+        Command::Connections(args) => {
+            with(&args.login.clone(), async |session| clients::connections(session, *args).await)
+        }
+        Command::Channels(args) => {
+            with(&args.login.clone(), async |session| clients::channels(session, *args).await)
+        }
+        Command::Consumers(args) => {
+            with(&args.login.clone(), async |session| clients::consumers(session, *args).await)
+        }
+        Command::Vhosts(args) => {
+            with(&args.login.clone(), async |session| vhosts::run(session, *args).await)
+        }
+        Command::Users(args) => {
+            with(&args.login.clone(), async |session| users::run(session, *args).await)
+        }
+        Command::Permissions(args) => {
+            with(&args.login.clone(), async |session| permissions::run(session, *args).await)
+        }
+        Command::TopicPermissions(args) => {
+            with(&args.login.clone(), async |session| topic_permissions::run(session, *args).await)
+        }
+        Command::Limits(args) => {
+            with(&args.login.clone(), async |session| limits::run(session, *args).await)
+        }
+        Command::Policies(args) => {
+            with(&args.login.clone(), async |session| policies::run(session, *args).await)
+        }
+        Command::Definitions(args) => {
+            with(&args.login.clone(), async |session| definitions::run(session, *args).await)
+        }
+        Command::Check(args) => check::run(*args),
+        Command::Wait(args) => {
+            with(&args.login.clone(), async |session| wait::run(session, *args).await)
+        }
+        Command::Context(args) => context::run(args),
+        Command::Completions(args) => manual::completions(&args, cli()),
+        Command::Man(args) => manual::man(&args, cli()),
+    }
+}

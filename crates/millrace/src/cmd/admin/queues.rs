@@ -1,0 +1,290 @@
+//! `millrace queues`, `millrace purge`, `millrace delete`.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::api::Ask;
+use super::column::{count, count_of, flag, rate, size, table, text, text_of, words};
+use super::deed::{Care, Deed, Target, in_vhost, told};
+use super::failure::Failure;
+use super::list::{self, Listed, Listing};
+use super::login;
+use super::path::Path;
+use super::resource::{InVhost, Vhost, arguments};
+use super::session::Session;
+
+pub(crate) const EXAMPLES: &str = "\
+Which queues grow, the fullest first, every two seconds:
+  millrace queues --sort messages_ready --reverse --limit 20 --watch
+Those of one vhost, with columns by RabbitMQ's names:
+  millrace queues list -p shop name messages consumers
+Declare a queue with a limit; KEY=VALUE takes JSON or text:
+  millrace queues declare orders -p shop --argument x-max-length=100000 --argument x-overflow=reject-publish
+See what purging would drop, then do it:
+  millrace purge orders -p shop --dry-run
+  millrace purge orders -p shop
+Delete all queues whose name begins with tmp.:
+  millrace delete --matching '^tmp\\.' --dry-run
+  millrace delete --matching '^tmp\\.' --yes
+For a program:
+  millrace queues --json | jq '.queues[] | select(.consumers == 0)'";
+
+/// Queues that a filter may find.
+const FOUND_MAX: usize = 10_000;
+
+const LISTING: Listing = Listing {
+    name: "queues",
+    has_names: true,
+    columns: &[
+        text("vhost", "Vhost"),
+        text("name", "Name"),
+        text("type", "Type"),
+        text("state", "State"),
+        count("messages_ready", "Ready"),
+        count("messages_unacknowledged", "Unacked"),
+        count("messages", "Messages").seldom(),
+        count("consumers", "Consumers"),
+        rate("publish_rate", "In", "message_stats.publish_details.rate"),
+        rate("ack_rate", "Acked", "message_stats.ack_details.rate"),
+        text("policy", "Policy"),
+        text("operator_policy", "Operator policy").seldom(),
+        text_of("leader", "Leader", "node"),
+        words("members", "Members").seldom(),
+        flag("durable", "Durable").seldom(),
+        flag("auto_delete", "Auto-delete").seldom(),
+        flag("exclusive", "Exclusive").seldom(),
+        table("arguments", "Arguments").seldom(),
+        size("message_bytes_ready", "Ready bytes").seldom(),
+        count_of("delayed", "Delayed", "millrace.delayed").seldom(),
+        count_of("dead_lettered", "Dead-lettered", "millrace.dead_lettered").seldom(),
+    ],
+};
+
+/// What can be done with queues.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List queues; so does `millrace queues` alone
+    List(Listed),
+    /// Declare a queue. If it is there with the same properties, nothing changes; with others, it is refused
+    Declare(Declare),
+    /// Delete queues with their messages
+    Delete(Delete),
+    /// Drop the messages of queues that no consumer holds
+    Purge(Purge),
+}
+
+/// A queue that is declared.
+#[derive(clap::Args)]
+pub(crate) struct Declare {
+    /// Name of the queue
+    name: String,
+    /// Type: classic or quorum. In Millrace both are replicated and synced
+    #[arg(long = "type", value_name = "TYPE")]
+    queue_type: Option<String>,
+    /// Keep the queue in the memory of one node
+    #[arg(long)]
+    transient: bool,
+    /// Delete the queue when its last consumer is gone
+    #[arg(long)]
+    auto_delete: bool,
+    /// An argument of the declaration, such as x-max-length=1000 (repeatable)
+    #[arg(long = "argument", value_name = "KEY=VALUE")]
+    arguments: Vec<String>,
+}
+
+/// Queues by name, or by a filter.
+#[derive(clap::Args)]
+pub(crate) struct Which {
+    /// Names of the queues
+    #[arg(value_name = "QUEUE", required_unless_present = "matching")]
+    names: Vec<String>,
+    /// All queues of the vhost whose name matches this regular expression; capitals do not matter. Exclusive queues are
+    /// left alone
+    #[arg(long, value_name = "REGEX", conflicts_with = "names")]
+    matching: Option<String>,
+    #[command(flatten)]
+    care: Care,
+}
+
+/// Queues that are deleted.
+#[derive(clap::Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    which: Which,
+    /// Delete a queue only if it has no messages
+    #[arg(long)]
+    if_empty: bool,
+    /// Delete a queue only if it has no consumers
+    #[arg(long)]
+    if_unused: bool,
+}
+
+/// Queues that are emptied.
+#[derive(clap::Args)]
+pub(crate) struct Purge {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// What `millrace delete` takes.
+#[derive(clap::Args)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    pub(crate) login: login::Options,
+    #[command(flatten)]
+    pub(crate) vhost: Vhost,
+    #[command(flatten)]
+    pub(crate) delete: Delete,
+}
+
+/// What `millrace purge` takes.
+#[derive(clap::Args)]
+pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    pub(crate) login: login::Options,
+    #[command(flatten)]
+    pub(crate) vhost: Vhost,
+    #[command(flatten)]
+    pub(crate) purge: Purge,
+}
+
+pub(crate) async fn run(session: &mut Session, args: InVhost<Command>) -> Result<(), Failure> {
+    let InVhost { vhost, list, command, .. } = args;
+    let options = match command {
+        None => list,
+        Some(Command::List(listed)) => listed.options(list)?,
+        Some(Command::Declare(what)) => {
+            list.none_before("declare")?;
+            return declare(session, vhost.name(), what).await;
+        }
+        Some(Command::Delete(what)) => {
+            list.none_before("delete")?;
+            return delete(session, vhost.name(), what).await;
+        }
+        Some(Command::Purge(what)) => {
+            list.none_before("purge")?;
+            return purge(session, vhost.name(), what).await;
+        }
+    };
+    let path = match &vhost.vhost {
+        Some(vhost) => Path::of(&["queues", vhost]),
+        None => Path::of(&["queues"]),
+    };
+    list::show(session, &LISTING, path, &options).await
+}
+
+async fn declare(session: &mut Session, vhost: &str, what: Declare) -> Result<(), Failure> {
+    let mut arguments = arguments(&what.arguments)?;
+    if let Some(queue_type) = what.queue_type {
+        arguments["x-queue-type"] = queue_type.into();
+    }
+    let label = in_vhost("queue", &what.name, vhost);
+    let body = json!({
+        "durable": !what.transient,
+        "auto_delete": what.auto_delete,
+        "arguments": arguments,
+    });
+    let path = Path::of(&["queues", vhost, &what.name]);
+    let answer = session.api.done(&Ask::put(path, body, &label)).await?;
+    let created = answer.status == http::StatusCode::CREATED;
+    let past = if created { "declared" } else { "it was there as declared:" };
+    let facts = json!({ "kind": "queue", "vhost": vhost, "name": what.name, "created": created });
+    told(session, "declare", past, &label, facts)
+}
+
+pub(crate) async fn delete(
+    session: &mut Session,
+    vhost: &str,
+    what: Delete,
+) -> Result<(), Failure> {
+    let ask = |path: Path, label: &str| {
+        let path = if what.if_empty { path.with("if-empty", "true") } else { path };
+        let path = if what.if_unused { path.with("if-unused", "true") } else { path };
+        Ask::delete(path, label)
+    };
+    let found = which(session, vhost, &what.which).await?;
+    let targets = found.iter().map(|queue| {
+        let loss = format!(
+            "{} messages, {} consumers",
+            shown_count(queue, "messages"),
+            shown_count(queue, "consumers")
+        );
+        let path = Path::of(&["queues", vhost, name_of(queue)]);
+        target(vhost, queue, loss, |label| ask(path, label))
+    });
+    let deed = Deed {
+        action: "delete",
+        words: ("delete", "deleted"),
+        kind: ("queue", "queues"),
+        is_found: what.which.matching.is_some(),
+    };
+    deed.run(session, targets.collect(), what.which.care).await
+}
+
+pub(crate) async fn purge(session: &mut Session, vhost: &str, what: Purge) -> Result<(), Failure> {
+    let found = which(session, vhost, &what.which).await?;
+    let targets = found.iter().map(|queue| {
+        let loss = format!(
+            "{} messages that are ready; {} that consumers hold stay",
+            shown_count(queue, "messages_ready"),
+            shown_count(queue, "messages_unacknowledged")
+        );
+        let path = Path::of(&["queues", vhost, name_of(queue), "contents"]);
+        target(vhost, queue, loss, |label| Ask::delete(path, label))
+    });
+    let deed = Deed {
+        action: "purge",
+        words: ("purge", "purged"),
+        kind: ("queue", "queues"),
+        is_found: what.which.matching.is_some(),
+    };
+    deed.run(session, targets.collect(), what.which.care).await
+}
+
+fn target(vhost: &str, queue: &Value, loss: String, ask: impl FnOnce(&str) -> Ask) -> Target {
+    let label = in_vhost("queue", name_of(queue), vhost);
+    let facts = json!({
+        "vhost": vhost,
+        "name": name_of(queue),
+        "messages": queue["messages"],
+        "messages_ready": queue["messages_ready"],
+        "messages_unacknowledged": queue["messages_unacknowledged"],
+        "consumers": queue["consumers"],
+    });
+    Target { ask: ask(&label), label, loss, facts }
+}
+
+fn name_of(queue: &Value) -> &str {
+    queue["name"].as_str().unwrap_or_default()
+}
+
+/// A count that a queue's leader may not have said.
+fn shown_count(queue: &Value, field: &str) -> String {
+    queue[field].as_u64().map_or_else(|| "an unknown number of".to_owned(), |it| it.to_string())
+}
+
+/// The queues that are meant, as they stand.
+async fn which(session: &mut Session, vhost: &str, which: &Which) -> Result<Vec<Value>, Failure> {
+    const COLUMNS: &str =
+        "name,messages,messages_ready,messages_unacknowledged,consumers,exclusive";
+    if let Some(pattern) = &which.matching {
+        let path = Path::of(&["queues", vhost]).with("name", pattern).with("use_regex", "true");
+        let label = format!("queues of vhost {vhost}");
+        let path = path.with("columns", COLUMNS);
+        let mut found = list::fetch(session, &label, &path, FOUND_MAX + 1).await?;
+        if found.len() > FOUND_MAX {
+            return Err(Failure::Usage(format!(
+                "the filter finds more than {FOUND_MAX} queues: nothing was done; narrow it"
+            )));
+        }
+        found.retain(|queue| queue["exclusive"] != json!(true));
+        return Ok(found);
+    }
+    let mut found = Vec::with_capacity(which.names.len());
+    for name in &which.names {
+        let path = Path::of(&["queues", vhost, name]).with("columns", COLUMNS);
+        let label = in_vhost("queue", name, vhost);
+        found.push(session.api.get(path, &label).await?);
+    }
+    Ok(found)
+}
