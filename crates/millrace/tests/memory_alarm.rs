@@ -9,13 +9,12 @@
 mod node;
 
 use std::io::Write as _;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use amqp::{Encoder, Method, Properties, basic, tx};
 use broker::limits::UNFINISHED_WAIT;
 use bytes::BytesMut;
-use client::io::blocking::Blocking;
+use client::io::blocking::{Blocking, Stream};
 use client::{Address, Options, Publisher, QueueSpec};
 use node::{Node, TIMEOUT};
 use tokio::time::timeout;
@@ -70,7 +69,7 @@ const TX_MESSAGES: usize = 90;
 const TX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Fills a transaction, as far as the node takes it.
-fn abandoned_transaction(node: &Node) -> TcpStream {
+fn abandoned_transaction(node: &Node) -> Stream {
     let options = Options { heartbeat: 0, answer_wait: TIMEOUT, ..Options::named("transaction") };
     let mut connection = Blocking::open(&node.url, &options).unwrap();
     let channel = connection.open_channel().unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use amqp::{Encoder, FieldTable, Method, TableRef, basic, exchange, queue, tx};
 use bytes::BytesMut;
-use client::io::blocking::{Blocking, Parts};
+use client::io::blocking::{Blocking, Parts, Stream};
 use client::{Error, Options, Url};
 
 /// Threads of one storm.
@@ -184,7 +184,7 @@ fn bare(stage: &Stage) -> Result<Parts, Error> {
 }
 
 /// Writes until the socket takes no more for a while. Gives how many bytes it took.
-fn push(socket: &mut TcpStream, bytes: &[u8], timeout: Duration) -> usize {
+fn push(socket: &mut Stream, bytes: &[u8], timeout: Duration) -> usize {
     let _ = socket.set_write_timeout(Some(timeout));
     let mut sent = 0;
     while sent < bytes.len() {
@@ -347,7 +347,7 @@ fn stalled_readers(stage: &Stage) -> Said {
     }
     let mut got = 0;
     for parts in &mut held {
-        let _ = parts.socket.set_nonblocking(true);
+        let _ = parts.socket.set_read_timeout(Some(Duration::from_millis(1)));
         let mut some = [0; 4096];
         got += parts.socket.read(&mut some).unwrap_or(0);
     }

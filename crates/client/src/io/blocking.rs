@@ -1,6 +1,8 @@
 //! A connection on a blocking socket, for a thread of its own: one request at a time, and then the bare
 //! socket for who wants to speak AMQP faster than values can be made (the load generator).
 
+mod stream;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -8,16 +10,19 @@ use std::time::{Duration, Instant};
 use amqp::Method;
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::tls;
 use crate::connection::{Agreed, Core, Event, Input};
 use crate::error::Error;
 use crate::limits::RECEIVE_BYTES;
 use crate::options::Options;
 use crate::url::Url;
 
+pub use stream::Stream;
+
 /// An open connection on a blocking socket.
 pub struct Blocking {
     core: Core,
-    socket: TcpStream,
+    socket: Stream,
     events: Vec<Event>,
     answer_wait: Duration,
     scratch: Vec<u8>,
@@ -26,7 +31,7 @@ pub struct Blocking {
 
 /// A connection taken apart.
 pub struct Parts {
-    pub socket: TcpStream,
+    pub socket: Stream,
     pub agreed: Agreed,
     /// Received and not looked at.
     pub received: BytesMut,
@@ -36,16 +41,17 @@ impl Blocking {
     /// Connects and logs in, once.
     ///
     /// # Errors
-    /// The server cannot be reached, or refuses; the URL asks for TLS, which the bare socket does not have.
+    /// The server cannot be reached, is not believed (TLS), or refuses.
     pub fn open(url: &Url, options: &Options) -> Result<Self, Error> {
-        if url.tls.is_some() {
-            let text = "this speaks AMQP on the bare socket, without TLS: give an amqp:// URL";
-            return Err(Error::invalid(text));
-        }
         let options = options.with(url);
         let address = format!("{}:{}", url.host, url.port);
-        let socket = connect(url, options.answer_wait)
+        let done_by = Instant::now() + options.answer_wait;
+        let tcp = connect(url, options.answer_wait)
             .map_err(|error| Error::Unreachable { address, why: error.to_string() })?;
+        let socket = match &url.tls {
+            None => Stream::plain(tcp),
+            Some(tls) => Stream::sealed(url, tls, tcp, done_by)?,
+        };
         let mut connection = Self {
             core: Core::new(url, &options, Instant::now()),
             socket,
@@ -55,7 +61,9 @@ impl Blocking {
             next_channel: 1,
         };
         while connection.events.is_empty() {
-            connection.turn()?;
+            if let Err(error) = connection.turn() {
+                return Err(tls::before_opening(url, connection.socket.tls_failure(), error));
+            }
         }
         assert_eq!(connection.events.remove(0), Event::Opened, "a handshake ends with open-ok");
         Ok(connection)
@@ -98,6 +106,7 @@ impl Blocking {
         while !self.events.contains(&Event::Closed) {
             self.turn()?;
         }
+        self.socket.say_goodbye();
         Ok(())
     }
 

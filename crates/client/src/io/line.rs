@@ -52,7 +52,7 @@ impl Line {
         };
         while line.events.is_empty() {
             if let Err(error) = line.turn().await {
-                return Err(line.before_opening(url, error));
+                return Err(tls::before_opening(url, line.socket.tls_failure(), error));
             }
         }
         assert_eq!(line.events.remove(0), Event::Opened, "a handshake ends with open-ok");
@@ -205,19 +205,6 @@ impl Line {
             self.core.step(Instant::now(), Input::Written, &mut self.events)?;
         }
         Ok(has_written)
-    }
-
-    /// Under TLS 1.3 a server looks at the client's certificate when the client thinks that all is agreed.
-    fn before_opening(&self, url: &Url, error: Error) -> Error {
-        let Some(tls) = &url.tls else { return error };
-        match (self.socket.tls_failure(), error) {
-            (Some(failure), _) => tls::refused(url, tls, failure),
-            (None, Error::Lost { why }) if tls.certificate.is_none() => {
-                let hint = "if it wants a certificate from its clients: certfile and keyfile";
-                Error::Lost { why: format!("{why} ({hint})") }
-            }
-            (None, error) => error,
-        }
     }
 
     /// Closes the connection and waits for the server's word on it.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -17,29 +17,57 @@ use crate::url::{Tls, Url};
 
 /// Goes on under TLS on `tcp`, which was just connected to `url`.
 pub(super) async fn connect(url: &Url, tls: &Tls, tcp: TcpStream) -> Result<Socket, Error> {
-    let host = tls.server_name.as_ref().unwrap_or(&url.host);
-    let name = ServerName::try_from(host.clone()).map_err(|_| {
-        let why = format!("`{host}` cannot be a name in a certificate; see server_name_indication");
-        Error::Tls { why }
-    })?;
-    let config = Arc::new(config(tls).map_err(|why| Error::Tls { why })?);
+    let (config, name) = wanted(url, tls)?;
     match TlsConnector::from(config).connect(name, tcp).await {
         Ok(stream) => {
             let (tcp, session) = stream.into_inner();
             Ok(Socket::sealed(tcp, session))
         }
-        Err(error) => {
-            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-            Err(match inner {
-                Some(inner) => refused(url, tls, inner),
-                None => Error::Lost { why: format!("{error} (during the TLS handshake)") },
-            })
-        }
+        Err(error) => Err(failed(url, tls, &error)),
     }
 }
 
+/// The client's side of a session with `url`, before its handshake.
+pub(super) fn session(url: &Url, tls: &Tls) -> Result<ClientConnection, Error> {
+    let (config, name) = wanted(url, tls)?;
+    ClientConnection::new(config, name).map_err(|error| refused(url, tls, &error))
+}
+
+/// What a handshake that failed with `error` is told as.
+pub(super) fn failed(url: &Url, tls: &Tls, error: &std::io::Error) -> Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(inner) => refused(url, tls, inner),
+        None => Error::Lost { why: format!("{error} (during the TLS handshake)") },
+    }
+}
+
+/// What is told of an `error` between the TLS handshake and the end of AMQP's: under TLS 1.3 a server looks at the
+/// client's certificate when the client thinks that all is agreed. `failure` is what TLS ended with, if it did.
+pub(super) fn before_opening(url: &Url, failure: Option<&rustls::Error>, error: Error) -> Error {
+    let Some(tls) = &url.tls else { return error };
+    match (failure, error) {
+        (Some(failure), _) => refused(url, tls, failure),
+        (None, Error::Lost { why }) if tls.certificate.is_none() => {
+            let hint = "if it wants a certificate from its clients: certfile and keyfile";
+            Error::Lost { why: format!("{why} ({hint})") }
+        }
+        (None, error) => error,
+    }
+}
+
+/// Whom to believe and what to show, and the name that the server's certificate must have.
+fn wanted(url: &Url, tls: &Tls) -> Result<(Arc<ClientConfig>, ServerName<'static>), Error> {
+    let host = tls.server_name.as_ref().unwrap_or(&url.host);
+    let name = ServerName::try_from(host.clone()).map_err(|_| {
+        let why = format!("`{host}` cannot be a name in a certificate; see server_name_indication");
+        Error::Tls { why }
+    })?;
+    Ok((Arc::new(config(tls).map_err(|why| Error::Tls { why })?), name))
+}
+
 /// What TLS ended with, in words.
-pub(super) fn refused(url: &Url, tls: &Tls, error: &rustls::Error) -> Error {
+fn refused(url: &Url, tls: &Tls, error: &rustls::Error) -> Error {
     Error::Tls { why: words(url, tls, error) }
 }
 

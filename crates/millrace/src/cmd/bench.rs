@@ -44,6 +44,8 @@ Examples:
   millrace bench --publishers 0                    ... and drain it
   millrace bench --url amqp://guest:guest@localhost:5673 --quorum --json
                                               another broker, one line of JSON
+  millrace bench --url 'amqps://guest:guest@localhost?cacertfile=ca.pem'
+                                              under TLS; what it costs here and in the server is in the report
   millrace bench --priorities 10              a queue with x-max-priority, random priorities
   millrace bench --argument x-message-ttl=60000
                                               a queue with any argument
@@ -62,7 +64,7 @@ Exit code 1: messages were refused, returned or lost.";
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The broker: amqp://user:password@host:port/vhost
+    /// The broker: amqp://user:password@host:port/vhost, or amqps:// for TLS (?cacertfile=ca.pem)
     #[arg(
         long,
         env = "AMQP_URL",

@@ -27,6 +27,7 @@ Examples:
   millrace consume --queue orders --count 1 --ack-mode requeue
                                                        look at the first and leave it there
   millrace consume --queue orders --idle 2s > backup   take all there is, stop after 2 quiet seconds
+  millrace consume --url 'amqps://app:secret@broker.example?cacertfile=ca.pem' --queue orders
 
 The command acknowledges a message after writing it to standard output; if standard output is a pipe, after its reader
 has taken it. When you stop the command, or its reader ends, all other messages go back to the queue. A reader takes
@@ -37,7 +38,7 @@ body (text) or body_base64, exchange, routing_key, redelivered, properties and h
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The broker: amqp://user:password@host:port/vhost
+    /// The broker: amqp://user:password@host:port/vhost, or amqps:// for TLS (?cacertfile=ca.pem)
     #[arg(
         long,
         env = "AMQP_URL",

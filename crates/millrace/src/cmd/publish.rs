@@ -29,6 +29,7 @@ Examples:
   millrace publish --queue files --whole --file report.pdf --content-type application/pdf
   seq 1000000 | millrace publish --queue numbers       a million messages, all confirmed
   millrace publish --exchange events --routing-key user.created --header tenant=7 --body '{}'
+  millrace publish --url 'amqps://app:secret@broker.example?cacertfile=ca.pem' --queue greetings --body hello
 
 Every message is persistent unless you pass --transient. The command waits for every confirm: exit code 0 means that
 the server has taken responsibility for all messages. A message that reaches no queue is returned, and makes the exit
@@ -46,7 +47,7 @@ const EXIT_REPEATED: u8 = 3;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The broker: amqp://user:password@host:port/vhost
+    /// The broker: amqp://user:password@host:port/vhost, or amqps:// for TLS (?cacertfile=ca.pem)
     #[arg(
         long,
         env = "AMQP_URL",

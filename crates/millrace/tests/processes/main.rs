@@ -3,6 +3,7 @@
 mod admin;
 mod client_tls;
 mod dashboards;
+mod commands_tls;
 mod dead_letters;
 mod describe;
 mod doctor;

@@ -1,12 +1,11 @@
-//! The bare socket of one worker: reads in large chunks, writes whole batches.
+//! The bare socket of one worker, under TLS if the URL says so: reads in large chunks, writes whole batches.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use amqp::Method;
 use bytes::{Buf, BytesMut};
-use client::io::blocking::{Blocking, Parts};
+use client::io::blocking::{Blocking, Parts, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::scan::{Listener, scan};
@@ -20,7 +19,7 @@ const CLOSE_WAIT_LOOKS: u32 = 100;
 
 /// A connection taken over from the client.
 pub(super) struct Wire {
-    socket: TcpStream,
+    socket: Stream,
     buffer: Vec<u8>,
     /// Received and not scanned: `buffer[start..end]`.
     start: usize,
@@ -66,6 +65,9 @@ impl Wire {
 
     /// Waits for bytes at most so long, without reading any. True: there are some.
     pub(super) fn wait(&self, nanos: u64) -> Result<bool, String> {
+        if self.socket.has_unread() {
+            return Ok(true);
+        }
         let timeout = Timespec {
             tv_sec: (nanos / 1_000_000_000) as i64,
             tv_nsec: (nanos % 1_000_000_000) as i64,
@@ -108,6 +110,7 @@ impl Wire {
                 self.scan(&mut goodbye)?;
             }
             if goodbye.0 {
+                self.socket.say_goodbye();
                 return Ok(());
             }
         }
