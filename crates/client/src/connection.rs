@@ -30,6 +30,8 @@ pub enum Input {
     /// Everything in [`Core::output`] went to the socket.
     Written,
     DeadlinePassed,
+    /// A deadline passed while the shell took nothing from the socket, on purpose: the server's silence says nothing.
+    DeadlineUnread,
 }
 
 /// What the server has said.
@@ -178,6 +180,10 @@ impl Core {
                 Ok(())
             }
             Input::DeadlinePassed => self.time_passed(now),
+            Input::DeadlineUnread => {
+                self.last_received = now;
+                self.time_passed(now)
+            }
         }
     }
 

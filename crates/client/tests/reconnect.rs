@@ -111,6 +111,37 @@ async fn acknowledgements_go_out_after_their_wait_without_further_deliveries() {
 }
 
 #[tokio::test]
+async fn a_consumer_that_is_held_back_acknowledges_and_takes_nothing_until_it_reads_again() {
+    let (listener, url) = listen().await;
+    let server = tokio::spawn(async move {
+        let mut peer = Peer::accept(&listener).await;
+        peer.start_consumer().await;
+        peer.deliver(1, false, "a");
+        // Its acknowledgement comes although the client reads nothing more.
+        assert_eq!(peer.next().await, Sent::Ack(1, false));
+        peer.deliver(2, false, "b");
+        peer.goodbye().await;
+    });
+    let how = ConsumerOptions { ack_every: 1, ..ConsumerOptions::default() };
+    let mut consumer = Consumer::open(&url, &options(), "q", how).await.unwrap();
+    let first = consumer.next().await.unwrap();
+    consumer.hold_back(true);
+    consumer.settle(first.tag, Outcome::Done).unwrap();
+    let held = tokio::time::timeout(Duration::from_millis(300), async {
+        loop {
+            consumer.drive().await.unwrap();
+            assert!(consumer.try_next().is_none(), "it was read");
+        }
+    });
+    assert!(held.await.is_err(), "it waits for ever");
+    consumer.hold_back(false);
+    assert_eq!(&consumer.next().await.unwrap().body[..], b"b");
+    assert_eq!(consumer.lost_connections(), 0);
+    consumer.close().await.unwrap();
+    server.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_refusal_is_an_error_at_once_and_not_another_attempt() {
     let (listener, url) = listen().await;
     let server = tokio::spawn(async move {

@@ -171,6 +171,19 @@ fn a_server_that_is_silent_for_two_intervals_is_lost() {
 }
 
 #[test]
+fn a_server_that_is_not_read_on_purpose_is_not_lost_and_gets_heartbeats() {
+    let mut peer = Peer::open();
+    for _ in 0..5 {
+        peer.now += Duration::from_secs(40);
+        let unread = peer.core.step(peer.now, Input::DeadlineUnread, &mut peer.events);
+        unread.expect("nobody looked whether the server has said something");
+        assert_eq!(peer.look(), ["heartbeat"]);
+        peer.sent.clear();
+    }
+    assert!(peer.passes(120).is_err(), "read again, it is silent for two intervals");
+}
+
+#[test]
 fn any_traffic_counts_as_a_sign_of_life() {
     let mut peer = Peer::open();
     peer.passes(110).expect("alive");

@@ -142,6 +142,7 @@ pub struct Consumer {
     acks: Acks,
     ack_due: Option<Instant>,
     ready: VecDeque<Delivery>,
+    is_held_back: bool,
     retry: Retry,
 }
 
@@ -166,6 +167,7 @@ impl Consumer {
             acks: Acks::default(),
             ack_due: None,
             ready: VecDeque::new(),
+            is_held_back: false,
             retry: Retry::new(options),
         };
         consumer.connected().await?;
@@ -216,6 +218,20 @@ impl Consumer {
             self.tell();
         }
         Ok(())
+    }
+
+    /// While it is held back, a consumer takes nothing from its socket: what the server sends waits in the kernel, and
+    /// behind that at the server. A prefetch bounds how many messages are here, this bounds their bytes: what is here, 64
+    /// KiB and one message at most. Outcomes and heartbeats go out all the same. A server may cut a client that reads
+    /// nothing for long (Millrace does after 30 seconds); its deliveries come again then.
+    pub fn hold_back(&mut self, is_held_back: bool) {
+        self.is_held_back = is_held_back;
+    }
+
+    /// How many connections were lost so far. What was delivered before the last loss comes again, and to settle it means
+    /// nothing.
+    pub fn lost_connections(&self) -> u32 {
+        self.life
     }
 
     /// How many deliveries are out and not settled, those that wait for `next` included.
@@ -288,11 +304,11 @@ impl Consumer {
                 self.tell();
             }
         }
-        let due = self.ack_due;
+        let (due, reads) = (self.ack_due, !self.is_held_back);
         let line = self.line.as_mut().expect("it was just connected");
         let turned = match due {
-            None => line.turn().await,
-            Some(due) => match tokio::time::timeout_at(due.into(), line.turn()).await {
+            None => line.turn_if(reads).await,
+            Some(due) => match tokio::time::timeout_at(due.into(), line.turn_if(reads)).await {
                 Ok(turned) => turned,
                 Err(_) => return Ok(()), // The next turn tells.
             },

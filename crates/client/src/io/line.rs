@@ -121,13 +121,19 @@ impl Line {
 
     /// Waits until something happened: bytes came or went, or a deadline passed.
     pub(super) async fn turn(&mut self) -> Result<(), Error> {
+        self.turn_if(true).await
+    }
+
+    /// As [`Line::turn`]; takes bytes from the socket only if it `reads`. What comes meanwhile waits in the kernel, and
+    /// behind that at the server.
+    pub(super) async fn turn_if(&mut self, reads: bool) -> Result<(), Error> {
         if self.write_ahead()? {
             return Ok(());
         }
         let deadline = self.core.deadline();
         let input = loop {
             tokio::select! {
-                ready = self.socket.readable() => {
+                ready = self.socket.readable(), if reads => {
                     ready.map_err(lost)?;
                     match self.socket.try_read_buf(self.core.buffer()) {
                         Ok(0) => return Err(lost_at_end()),
@@ -141,7 +147,10 @@ impl Line {
                     // The next turn writes, if the socket is still willing.
                     return Ok(());
                 }
-                () = wait_until(deadline) => break Input::DeadlinePassed,
+                () = wait_until(deadline) => break match reads {
+                    true => Input::DeadlinePassed,
+                    false => Input::DeadlineUnread,
+                },
             }
         };
         self.step(input).await
