@@ -8,6 +8,7 @@ mod describe;
 mod doctor;
 mod flags;
 pub(crate) mod log;
+mod mover;
 mod publish;
 mod relay;
 mod serve;
@@ -52,6 +53,8 @@ enum Command {
     Consume(Box<consume::Args>),
     #[command(flatten)]
     Admin(admin::Command),
+    /// Move the messages of queues to another broker, while applications go on
+    Move(Box<mover::Args>),
 }
 
 /// Parses the command line and runs what it names.
@@ -88,5 +91,6 @@ fn start(command: Command) -> ExitCode {
         Command::Publish(args) => publish::run(*args),
         Command::Consume(args) => consume::run(*args),
         Command::Admin(command) => admin::run(command, Cli::command),
+        Command::Move(args) => mover::run(*args),
     }
 }

@@ -11,7 +11,7 @@ mod consumer;
 mod dead;
 mod drive;
 mod due;
-mod options;
+pub(super) mod options;
 mod plan;
 mod process;
 mod publisher;

@@ -10,6 +10,7 @@ mod doctor;
 mod external;
 mod management;
 mod metrics;
+mod moving;
 #[path = "../support/node.rs"]
 mod node;
 mod oauth;

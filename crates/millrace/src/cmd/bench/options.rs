@@ -7,9 +7,9 @@ use amqp::FieldValue;
 
 /// An argument of the queues.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Argument {
-    pub(super) name: String,
-    pub(super) value: FieldValue,
+pub(crate) struct Argument {
+    pub(crate) name: String,
+    pub(crate) value: FieldValue,
     text: String,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Death {
 }
 
 /// Reads `x-message-ttl=60000`.
-pub(super) fn argument(text: &str) -> Result<Argument, String> {
+pub(crate) fn argument(text: &str) -> Result<Argument, String> {
     let (name, value) = text.split_once('=').ok_or("an argument must be NAME=VALUE")?;
     let parsed = match (value, value.parse()) {
         ("true", _) => FieldValue::Bool(true),
