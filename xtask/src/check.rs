@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use crate::process::{cargo, run};
+use crate::process::{build_once, cargo, run};
 use crate::tally::Tally;
 use crate::{Outcome, conformance, r#gen, package, quick, setup, testing, tidy, trials};
 
@@ -74,6 +74,7 @@ pub(crate) fn check(options: &[String]) -> Outcome {
 /// `cargo xtask ci`
 pub(crate) fn ci(_: &[String]) -> Outcome {
     let mut steps = Steps::default();
+    build_once();
     steps.step("builders", || uncounted(setup::builders()));
     // Setup waits for registries and the compiler for the processor: both at a time.
     std::thread::scope(|scope| {

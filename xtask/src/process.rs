@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Outcome;
 
@@ -34,7 +35,19 @@ pub(crate) fn command<S: AsRef<OsStr>>(program: S, args: &[&str]) -> Command {
 
 /// The cargo that started us.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    command(std::env::var_os("CARGO").unwrap_or("cargo".into()), args)
+    let mut cargo = command(std::env::var_os("CARGO").unwrap_or("cargo".into()), args);
+    if BUILDS_ONCE.load(Ordering::Relaxed) {
+        cargo.env("CARGO_INCREMENTAL", "0");
+    }
+    cargo
+}
+
+/// Whether nothing is built a second time: what makes that quick would cost gigabytes, and time.
+static BUILDS_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// From here on, what is compiled is not prepared for being compiled again.
+pub(crate) fn build_once() {
+    BUILDS_ONCE.store(true, Ordering::Relaxed);
 }
 
 /// Whether a program of this name can be started.

@@ -114,7 +114,7 @@ pub(crate) fn allow(
                 let is_topic = catalog
                     .exchange(vhost, exchange)
                     .is_some_and(|it| it.kind() == ExchangeKind::Topic);
-                if is_topic && !rights.allows_key(vhost, right, exchange, key) {
+                if is_topic && !rights.allows_key(catalog, user, vhost, right, (exchange, key)) {
                     return Err(topic_refused(user, vhost, exchange, key));
                 }
                 continue;

@@ -126,6 +126,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
         Kind::Queue => "queue",
         Kind::Binding => "binding",
         Kind::Policy => "policy",
+        Kind::Cluster => "cluster",
     }
 }
 

@@ -37,6 +37,7 @@ pub mod operator;
 mod pace;
 pub mod password;
 pub mod policy;
+pub mod population;
 mod refusals;
 mod rights;
 mod route_cache;

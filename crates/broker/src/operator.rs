@@ -61,7 +61,8 @@ impl NewQueue {
             server_named: false,
             arguments: arguments(&self.arguments),
             by,
-        };
+        }
+        .with_default_type(catalog);
         declaration.judge(catalog).map_err(told)?;
         Ok((!exists).then(|| declaration.into_command(catalog.agreed())))
     }

@@ -20,7 +20,7 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::NotFound { kind: Kind::Queue, name, vhost } => no_queue(name, vhost),
         Refusal::NotFound { kind: Kind::Vhost, name, .. } => unknown_vhost(name),
         Refusal::NotFound {
-            kind: kind @ (Kind::User | Kind::Binding | Kind::Policy),
+            kind: kind @ (Kind::User | Kind::Binding | Kind::Policy | Kind::Cluster),
             name,
             vhost,
         } => {
@@ -59,6 +59,9 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::LimitReached { kind, max } => precondition(format!(
             "there are {max} {}s already, and that is the limit",
             kind_name(*kind)
+        )),
+        Refusal::QueueLimit { queue, vhost, max } => precondition(format!(
+            "cannot declare queue '{queue}': queue limit in vhost '{vhost}' ({max}) is reached"
         )),
     }
 }

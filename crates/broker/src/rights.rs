@@ -45,10 +45,26 @@ impl Rights {
         }
     }
 
-    /// Whether the login may do this with a routing key of a topic exchange.
-    pub(crate) fn allows_key(&self, vhost: &str, right: Right, exchange: &str, key: &str) -> bool {
+    /// Whether the login may do this with a routing key of a topic exchange. A user without topic permissions there may
+    /// with every key, as in RabbitMQ.
+    pub(crate) fn allows_key(
+        &self,
+        catalog: &Catalog,
+        user: &str,
+        vhost: &str,
+        right: Right,
+        (exchange, key): (&str, &str),
+    ) -> bool {
         match self {
-            Self::Catalog => true,
+            Self::Catalog => {
+                let user = catalog.user(user);
+                let found = user.and_then(|user| user.topic_permissions(vhost, exchange));
+                found.is_none_or(|permissions| match right {
+                    Right::Write => permissions.write.allows(key),
+                    Right::Read => permissions.read.allows(key),
+                    Right::Configure => false,
+                })
+            }
             Self::Token(grant) => grant.allows_key(right, vhost, exchange, key),
         }
     }

@@ -225,6 +225,11 @@ impl Session {
         self.connection.consumers.count()
     }
 
+    /// Channels that are open.
+    pub fn channel_count(&self) -> u64 {
+        self.channels.len() as u64
+    }
+
     /// Whether this publisher waits: it goes on when others leave room.
     pub fn is_blocked(&self) -> bool {
         self.flow.is_blocked()
@@ -461,12 +466,29 @@ impl Session {
             );
             return Err(Failure::connection(ReplyCode::NotAllowed, text));
         }
+        self.check_channels(step, open as u64)?;
         self.lives += 1;
         let at = ChannelRef { number, life: self.lives };
         self.channels.insert(number, Box::new(Channel::new(at)));
         self.connection.counts.channels_opened += 1;
         self.connection.client.send(step, number, &Method::ChannelOpenOk(wire::OpenOk));
         Ok(())
+    }
+
+    /// Whether the user may have one more channel.
+    fn check_channels(&self, step: &Step<'_>, open: u64) -> Result<(), Failure> {
+        let client = &self.connection.client;
+        let user = step.catalog().user(&client.user);
+        let Some(max) = user.and_then(|user| user.limits.max_channels) else { return Ok(()) };
+        let others = step.view.quotas.channels_of_others(client.session, &client.user);
+        if others + open < u64::from(max) {
+            return Ok(());
+        }
+        let text = format!(
+            "number of channels opened for user '{}' has reached the maximum allowed user limit of ({max})",
+            client.user
+        );
+        Err(Failure::connection(ReplyCode::NotAllowed, text))
     }
 
     fn connection_frame(&mut self, step: &mut Step<'_>, frame: &Frame<'_>) -> Result<(), Failure> {

@@ -35,7 +35,7 @@ pub use config::Config;
 pub use failure::{Cause, Failure, StartError};
 pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use neighbours::foresee;
-pub use peers::{Admission, PeerCounters, PeerStatus};
+pub use peers::{Admission, NotTold, PeerCounters, PeerStatus, Question, Reply};
 pub use rescue::{queue_names, rescue_directory, survey_directory};
 pub use secret::{kept_secret, new_secret};
 pub use start::{launch, start};

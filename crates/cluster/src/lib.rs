@@ -49,8 +49,8 @@ pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
 pub use io::{
     Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, NotChanged,
-    PeerCounters, PeerStatus, StartError, Status, Tally, foresee, kept_secret, launch, new_secret,
-    queue_names, rescue_directory, start, survey_directory,
+    NotTold, PeerCounters, PeerStatus, Question, Reply, StartError, Status, Tally, foresee,
+    kept_secret, launch, new_secret, queue_names, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

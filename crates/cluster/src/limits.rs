@@ -177,6 +177,17 @@ pub const SLOW_TICKS: u32 = 40;
 /// process stood still, and others may lead. Less than the silence after which they look for another.
 pub const AWAY_MS: u64 = 700;
 
+/// Bytes of a question from node to node.
+pub const QUESTION_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the answer to one.
+pub const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Bytes of a part of an answer.
+pub const ANSWER_PART_BYTES: usize = 256 << 10;
+/// Questions of other nodes that wait to be taken.
+pub const QUESTIONS_UNREAD_MAX: usize = 32;
+/// Questions of this node that wait for their answers.
+pub const QUESTIONS_WAITING_MAX: usize = 256;
+
 /// Queues that are described by one question of an operator.
 pub const DESCRIBED_QUEUES_MAX: usize = 100;
 

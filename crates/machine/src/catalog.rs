@@ -15,6 +15,7 @@ mod destination;
 mod encoding;
 mod exchanges;
 mod history_names;
+mod limits;
 mod nodes;
 mod placement;
 mod policies;
@@ -33,6 +34,7 @@ pub use binding::{Binding, BindingChange};
 pub use command::CatalogCommand;
 pub use destination::Destination;
 pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
+pub use limits::{UserLimits, VhostLimits};
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
 pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
@@ -40,8 +42,8 @@ pub use queues::{DeadLetter, Queue, QueueHome, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use route::PublishedBy;
 pub use target::Target;
-pub use users::{Pattern, Permissions, User};
-pub use vhosts::Vhost;
+pub use users::{Pattern, Permissions, TopicPermissions, User};
+pub use vhosts::{Vhost, VhostMetadata};
 
 use nodes::{Membership, WIDE_SINCE};
 use queues::NewQueue;
@@ -112,6 +114,8 @@ pub struct Catalog {
     group_count: u32,
     /// What all members have agreed to write.
     agreed: Version,
+    /// What operators call the cluster.
+    name: String,
     membership: Membership,
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
@@ -187,6 +191,7 @@ impl Catalog {
             applied_index: 0,
             group_count,
             agreed: Version::FIRST,
+            name: String::new(),
             membership,
             membership_version: 1,
             next_queue: 1,
@@ -273,7 +278,8 @@ impl Catalog {
             | C::NodeGone { .. }
             | C::DeleteVhost { .. }
             | C::DeleteUser { .. }
-            | C::ClearPermissions { .. } => Ok(()),
+            | C::ClearPermissions { .. }
+            | C::ClearTopicPermissions { .. } => Ok(()),
             C::CreateVhost { name } => self.check_create_vhost(name),
             C::PutUser { name, password_hash, tags } => {
                 self.check_put_user(name, password_hash, tags)
@@ -281,6 +287,16 @@ impl Catalog {
             C::SetPermissions { user, vhost, configure, write, read } => {
                 self.check_set_permissions(user, vhost, [configure, write, read])
             }
+            C::SetTopicPermissions { user, vhost, exchange, write, read } => {
+                self.check_set_topic_permissions(user, vhost, exchange, [write, read])
+            }
+            C::SetUserLimits { user, .. } => self.user_or_refusal(user).map(|_| ()),
+            C::SetVhostLimits { vhost, .. } => self.vhost_or_refusal(vhost).map(|_| ()),
+            C::SetVhostMetadata { vhost, metadata } => {
+                self.check_set_vhost_metadata(vhost, metadata)
+            }
+            C::SetClusterName { name } if name.is_empty() => Ok(()),
+            C::SetClusterName { name } => check_name(Kind::Cluster, name),
             C::AddNode { node, address, incarnation } => {
                 self.check_add_node(*node, address, *incarnation)
             }
@@ -404,6 +420,20 @@ impl Catalog {
             C::DeletePolicy { vhost, name, kind } => {
                 self.delete_policy(&vhost, &name, kind, effects)
             }
+            C::SetTopicPermissions { user, vhost, exchange, write, read } => {
+                self.set_topic_permissions(&user, &vhost, exchange, [&write, &read])
+            }
+            C::ClearTopicPermissions { user, vhost, exchange } => {
+                self.clear_topic_permissions(&user, &vhost, exchange.as_deref())
+            }
+            C::SetUserLimits { user, limits } => self.set_user_limits(&user, limits),
+            C::SetVhostLimits { vhost, limits } => self.set_vhost_limits(&vhost, limits),
+            C::SetVhostMetadata { vhost, metadata } => self.set_vhost_metadata(&vhost, metadata),
+            C::SetClusterName { name } => {
+                let has_changed = self.name != name;
+                self.name = name;
+                has_changed
+            }
             C::Remark { .. } => true,
         };
         (CatalogReply::Done, has_changed)
@@ -419,6 +449,11 @@ impl Catalog {
     /// What all members have agreed to write.
     pub fn agreed(&self) -> Version {
         self.agreed
+    }
+
+    /// What operators call the cluster. Empty: it has no name of its own.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Grows with every change: what was looked up at the same version is still true.

@@ -66,7 +66,8 @@ pub use catalog::{
     CatalogReply, DeadLetter, Destination, Exchange, ExchangeKind, ExchangeSpec, Goal, Governed,
     HashBy, Kind, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions, Policy,
     PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueueSpec, QueueType,
-    Refusal, RouteError, Target, User, Vhost,
+    Refusal, RouteError, Target, TopicPermissions, User, UserLimits, Vhost, VhostLimits,
+    VhostMetadata,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,

@@ -48,6 +48,10 @@ pub const VALUE_DEPTH_MAX: usize = 64;
 pub const VALUE_DEPTH_READ_MAX: usize = 64;
 /// Policies of a vhost, and as many of the operator's.
 pub const POLICIES_MAX: usize = 200;
+/// Topic permissions of a user, in all vhosts.
+pub const TOPIC_PERMISSIONS_MAX: usize = 1_000;
+/// Bytes of what operators say of a vhost.
+pub const VHOST_DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Bytes of a permission's or policy's regular expression as text.
 pub const PATTERN_BYTES_MAX: usize = 1_024;
 /// Bytes of a permission's regular expression when compiled.

@@ -17,7 +17,7 @@ use std::fmt;
 /// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
 /// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
 /// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, format 6 of snapshots of queues; a queue's leader describes it to other nodes: `Request::Describe` |
-/// | 9 | policies and operator policies: `PutPolicy`, `DeletePolicy`, and format 6 of the catalog's snapshot; a leader on another node sends a cancelled consumer what it was given before: `Request::Detach` without `takes_back` |
+/// | 9 | policies and operator policies: `PutPolicy`, `DeletePolicy`; topic permissions, limits of users and vhosts, what operators say of vhosts, the cluster's name: `SetTopicPermissions` to `SetClusterName`; format 6 of the catalog's snapshot; a leader on another node sends a cancelled consumer what it was given before: `Request::Detach` without `takes_back`; nodes ask each other operators' questions: `Message::Question`, `Message::Told` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -54,10 +54,12 @@ impl Version {
     pub const SPECS: Self = Self(8);
     /// Settings of a queue can be changed: `CatalogCommand::ChangeQueue`, `Command::SetSettings`.
     pub const CHANGED_SETTINGS: Self = Self(8);
-    /// Policies: `PutPolicy`, `DeletePolicy`, and format 6 of the catalog's snapshot.
+    /// Policies, topic permissions, limits: `PutPolicy` to `SetClusterName`, and format 6 of the catalog's snapshot.
     pub const POLICIES: Self = Self(9);
     /// A consumer of another node can be told to end after what it was given.
     pub const CANCELS: Self = Self(9);
+    /// Nodes ask each other what operators ask them.
+    pub const QUESTIONS: Self = Self(9);
     /// A queue's leader describes it to other nodes.
     pub const DESCRIBED: Self = Self(8);
 }

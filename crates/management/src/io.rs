@@ -7,12 +7,18 @@
 )]
 
 mod api;
+mod asking;
+mod boot;
 mod change;
 mod client;
 mod connections;
 mod import;
+mod model;
+mod neighbours;
 mod perform;
 mod server;
 
 pub use api::Api;
+pub use boot::BootDefinitions;
+pub use neighbours::answer as answer_neighbours;
 pub use server::serve;

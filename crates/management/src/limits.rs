@@ -30,6 +30,15 @@ pub const BODY_WAIT: Duration = Duration::from_secs(60);
 /// How long all leaders together may take to describe the queues of one answer. Those that have not are shown as `down`.
 pub const DESCRIBE_WAIT: Duration = Duration::from_secs(10);
 
+/// How long another node may take to answer what only it knows. What it has is left out then.
+pub const NEIGHBOUR_WAIT: Duration = Duration::from_secs(5);
+
+/// Questions of other nodes that are worked on at a time.
+pub const NEIGHBOURS_AT_ONCE: usize = 4;
+
+/// How often nodes tell each other how many connections and channels there are, while a limit needs it.
+pub const CENSUS_EVERY: Duration = Duration::from_secs(1);
+
 /// Bytes of a name in a path: what AMQP's short strings hold.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -60,5 +69,12 @@ pub const RATED_QUEUES_MAX: usize = 10_000;
 /// Between two counts that a rate is made of, in milliseconds, at least.
 pub const RATE_SPAN_MS: u64 = 1000;
 
-/// Queues up to which `overview` adds up their messages: it asks each of their leaders.
-pub const TOTALLED_QUEUES_MAX: usize = 10_000;
+/// Queues up to which each leader is asked about each of them: the answer is of this moment. For more, a picture of all
+/// queues is made.
+pub const ASKED_QUEUES_MAX: usize = 1_000;
+
+/// How old the picture of all queues may be, in milliseconds.
+pub const PICTURE_MS: u64 = 1000;
+
+/// Between two pictures that rates are made of, in milliseconds, at most.
+pub const RATE_SPAN_MAX_MS: u64 = 120_000;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use cluster::{Alarms, Resources};
 use machine::{Catalog, NodeId};
+use serde::{Deserialize, Serialize};
 
 /// What is looked at while a request is decided. Nothing of it waits.
 pub(crate) struct View<'a> {
@@ -37,7 +38,8 @@ pub(crate) struct Facts {
 }
 
 /// What the node's clients have, and did since it started.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Totals {
     pub(crate) connections: u64,
     pub(crate) channels: u64,
@@ -53,6 +55,25 @@ pub(crate) struct Totals {
     pub(crate) delivered: u64,
     pub(crate) got: u64,
     pub(crate) acked: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.channels += other.channels;
+        self.consumers += other.consumers;
+        self.connections_opened += other.connections_opened;
+        self.connections_closed += other.connections_closed;
+        self.channels_opened += other.channels_opened;
+        self.channels_closed += other.channels_closed;
+        self.published += other.published;
+        self.confirmed += other.confirmed;
+        self.returned += other.returned;
+        self.dropped += other.dropped;
+        self.delivered += other.delivered;
+        self.got += other.got;
+        self.acked += other.acked;
+    }
 }
 
 impl Facts {

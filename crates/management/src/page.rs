@@ -71,14 +71,26 @@ impl Shape {
         Some(start..(start + page.size).min(count))
     }
 
+    /// By which column a page is to be cut out of many items, and whether from the largest on. `None`: all items are on
+    /// one page, or in the order of their names.
+    pub(crate) fn sorted_page(&self) -> Option<(&[String], bool)> {
+        let path = self.sort.as_deref().filter(|_| self.page.is_some())?;
+        Some((path, self.is_reversed))
+    }
+
+    /// Where the page is among so many items.
+    pub(crate) fn place(&self, count: usize) -> std::ops::Range<usize> {
+        self.page.map_or(0..count, |page| {
+            let start = ((page.number - 1) * page.size).min(count);
+            start..(start + page.size).min(count)
+        })
+    }
+
     /// The list, of all items that are wanted. `total_count`: those that are there, wanted or not.
     pub(crate) fn reply(&self, mut items: Vec<Value>, total_count: usize) -> Reply {
         self.order(&mut items);
         let filtered_count = items.len();
-        let window = self.page.map_or(0..filtered_count, |page| {
-            let start = ((page.number - 1) * page.size).min(filtered_count);
-            start..(start + page.size).min(filtered_count)
-        });
+        let window = self.place(filtered_count);
         let shown = items.drain(window).collect();
         self.reply_with(shown, filtered_count, total_count)
     }

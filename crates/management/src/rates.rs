@@ -21,6 +21,22 @@ pub(crate) struct PerSecond {
     pub(crate) acked: f64,
 }
 
+impl PerSecond {
+    /// How fast totals have grown in this time.
+    pub(crate) fn between(before: Totals, now: Totals, span_ms: u64) -> Self {
+        if span_ms == 0 {
+            return Self::default();
+        }
+        let seconds = span_ms as f64 / 1000.0;
+        // A new leader counts from its checkpoint on: never less than nothing.
+        let grown = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Self {
+            published: grown(now.published, before.published),
+            acked: grown(now.acked, before.acked),
+        }
+    }
+}
+
 /// Totals at a time.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -43,15 +59,7 @@ impl Rates {
     pub(crate) fn of(&mut self, queue: QueueId, now_ms: u64, totals: Totals) -> PerSecond {
         let rates = match self.samples.get(&queue) {
             Some(last) if now_ms < last.at_ms + RATE_SPAN_MS => return last.rates,
-            Some(last) => {
-                let seconds = (now_ms - last.at_ms) as f64 / 1000.0;
-                // A new leader counts from its checkpoint on: never less than nothing.
-                let grown = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-                PerSecond {
-                    published: grown(totals.published, last.totals.published),
-                    acked: grown(totals.acked, last.totals.acked),
-                }
-            }
+            Some(last) => PerSecond::between(last.totals, totals, now_ms - last.at_ms),
             None => PerSecond::default(),
         };
         if let Some(last) = self.samples.insert(queue, Sample { at_ms: now_ms, totals, rates }) {

@@ -2,15 +2,18 @@
 
 mod bindings;
 mod connections;
-mod definitions;
+pub(crate) mod definitions;
 mod exchanges;
 mod health;
+mod limits;
 mod messages;
-mod nodes;
-mod overview;
+pub(crate) mod nodes;
+pub(crate) mod overview;
+mod parameters;
 mod permissions;
 mod policies;
 pub(crate) mod queues;
+mod topic_permissions;
 mod users;
 mod vhosts;
 
@@ -74,6 +77,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/auth", Need::User, overview::auth),
     get("/extensions", Need::User, overview::extensions),
     get("/cluster-name", Need::User, overview::cluster_name),
+    put("/cluster-name", Need::Administrator, overview::put_cluster_name),
     get("/nodes", Need::Monitor, nodes::list),
     get("/nodes/{node}", Need::Monitor, nodes::one),
     get("/vhosts", Need::User, vhosts::list),
@@ -81,6 +85,7 @@ pub(crate) const ROUTES: &[Route] = &[
     put("/vhosts/{vhost}", Need::Administrator, vhosts::put),
     delete("/vhosts/{vhost}", Need::Administrator, vhosts::delete),
     get("/vhosts/{vhost}/permissions", Need::Administrator, permissions::of_vhost),
+    get("/vhosts/{vhost}/topic-permissions", Need::Administrator, topic_permissions::of_vhost),
     get("/vhosts/{vhost}/connections", Need::Visible, connections::of_vhost),
     get("/vhosts/{vhost}/channels", Need::Visible, connections::channels_of_vhost),
     get("/users", Need::Administrator, users::list),
@@ -90,10 +95,27 @@ pub(crate) const ROUTES: &[Route] = &[
     put("/users/{user}", Need::Administrator, users::put),
     delete("/users/{user}", Need::Administrator, users::delete),
     get("/users/{user}/permissions", Need::Administrator, permissions::of_user),
+    get("/users/{user}/topic-permissions", Need::Administrator, topic_permissions::of_user),
     get("/permissions", Need::Administrator, permissions::list),
     get("/permissions/{vhost}/{user}", Need::Administrator, permissions::one),
     put("/permissions/{vhost}/{user}", Need::Administrator, permissions::put),
     delete("/permissions/{vhost}/{user}", Need::Administrator, permissions::delete),
+    get("/topic-permissions", Need::Administrator, topic_permissions::list),
+    get("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::one),
+    put("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::put),
+    delete("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::delete),
+    get("/vhost-limits", Need::Administrator, limits::of_vhosts),
+    get("/vhost-limits/{vhost}", Need::Visible, limits::of_vhost),
+    put("/vhost-limits/{vhost}/{limit}", Need::Administrator, limits::put_of_vhost),
+    delete("/vhost-limits/{vhost}/{limit}", Need::Administrator, limits::delete_of_vhost),
+    get("/user-limits", Need::Administrator, limits::of_users),
+    get("/user-limits/{user}", Need::Administrator, limits::of_user),
+    put("/user-limits/{user}/{limit}", Need::Administrator, limits::put_of_user),
+    delete("/user-limits/{user}/{limit}", Need::Administrator, limits::delete_of_user),
+    get("/parameters", Need::User, parameters::list),
+    get("/parameters/{component}", Need::User, parameters::list),
+    get("/parameters/{component}/{vhost}", Need::Policies, parameters::of_vhost),
+    get("/global-parameters", Need::User, parameters::global),
     get("/queues", Need::User, queues::list),
     get("/queues/{vhost}", Need::Visible, queues::of_vhost),
     get("/queues/{vhost}/{queue}", Need::Visible, queues::one),

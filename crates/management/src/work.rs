@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
-use machine::{CatalogCommand, GroupId, QueueId};
+use machine::{CatalogCommand, GroupId, NodeId, QueueId};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::import::Import;
@@ -17,12 +18,22 @@ pub(crate) enum Work {
     /// These changes of the catalog, in this order. The first that is refused is the answer.
     Change { commands: Vec<CatalogCommand>, reply: Reply },
     /// A user whose password is to be hashed first: that takes long.
-    PutUser { name: String, password: String, tags: Vec<String>, reply: Reply },
+    PutUser {
+        name: String,
+        password: String,
+        tags: Vec<String>,
+        /// What else is said of the user.
+        then: Option<CatalogCommand>,
+        reply: Reply,
+    },
     /// The leaders of these queues are asked how they stand.
     Queues(Queues),
-    /// The messages of all queues that the user sees are added up.
-    Overview { seen: Vec<(GroupId, QueueId)>, body: Value },
-    /// Clients of this node are asked what they are doing.
+    /// The messages of the queues that the user sees are added up, and what all nodes have. `None`: nobody
+    /// wants to know.
+    Overview { seen: Option<Vec<(GroupId, QueueId)>>, body: Value },
+    /// All nodes are asked how they stand. `Some`: this one is wanted.
+    Nodes { shape: Shape, one: Option<NodeId> },
+    /// Clients of all nodes are asked what they are doing.
     Connections(Connections),
     /// A session of the user in this vhost does this.
     Client { vhost: String, step: Step, reply: Reply },
@@ -48,11 +59,13 @@ pub(crate) enum Listed {
     One,
     /// All that are wanted, and how many there are.
     All { total_count: usize },
+    /// All that are wanted, of which the page is cut out once they are in order.
+    Sorted { total_count: usize },
     /// Those of a page.
     Page { filtered_count: usize, total_count: usize },
 }
 
-/// What of the connections of this node is asked for.
+/// What of the connections is asked for.
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) what: Of,
@@ -64,7 +77,7 @@ pub(crate) struct Connections {
 }
 
 /// What is wanted of connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Of {
     Connections,
     /// By its name.

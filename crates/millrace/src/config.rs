@@ -101,6 +101,9 @@ settings! {
     default_user: Text("NAME"), default(GUEST);
     /// First start only: that user's password
     default_pass: Text("PASSWORD"), default(GUEST), secret;
+    /// JSON file with users, vhosts, permissions, policies, queues, exchanges and bindings, as RabbitMQ's definitions:
+    /// the node brings them in at each start, before it serves clients
+    definitions: Text("FILE"), or(NONE), default(NONE), flag;
     /// Users that may connect only from the same machine, separated by commas; none: no such users
     loopback_users: Text("NAMES"), default(GUEST);
     /// Number of consensus groups in a new data directory
@@ -173,6 +176,8 @@ pub(crate) struct Config {
     pub(crate) certificate_user: Option<UserFrom>,
     /// `None`: nobody logs in with a token.
     pub(crate) oauth: Option<oauth::io::Settings>,
+    /// Brought in at each start.
+    pub(crate) definitions: Option<PathBuf>,
     /// Made at the first start. `None`: there is `guest`.
     pub(crate) first_user: Option<FirstUser>,
     pub(crate) loopback_users: Vec<String>,
@@ -498,6 +503,7 @@ fn build(values: Values) -> Config {
             .text("tls_certificate_user")
             .and_then(|text| user_from(text, values.number("tls_certificate_user_index"))),
         oauth: oauth_settings(&values),
+        definitions: values.text("definitions").map(PathBuf::from),
         first_user: first_user(&values),
         loopback_users: names(&values.words("loopback_users")),
         groups: values.number("groups"),

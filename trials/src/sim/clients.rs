@@ -106,6 +106,7 @@ impl Outside<'_> {
     /// The connection is gone without a goodbye.
     fn leave(&mut self, home: Home) {
         if let Some(life) = &mut self.nodes[home.node].life {
+            life.population.borrow_mut().leave(home.session);
             life.abandon(home.session);
             self.touched.insert(home.node);
         }

@@ -1,7 +1,9 @@
 //! A node: its disk, which outlives everything, and its process, which does not.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use broker::population::Population;
 use cluster::exchange::{Input, Now};
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
@@ -79,6 +81,8 @@ pub(super) struct Life {
     pub(super) store: Store,
     /// What its sessions route by.
     pub(super) catalog: Catalog,
+    /// What limits of users and vhosts are held against.
+    pub(super) population: RefCell<Population>,
     /// The nodes that its groups count on.
     pub(super) counted: Counted,
     /// When each shard's thread takes its next turn.
@@ -163,6 +167,7 @@ impl Node {
             shards,
             store: Store::new(wal, keeper, segments)?,
             catalog,
+            population: RefCell::default(),
             reconciled: 0,
             started: now,
             wall_ms: (WALL_MS + now / 1000).saturating_add_signed(self.wall_error_ms),

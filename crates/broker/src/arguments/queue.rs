@@ -31,6 +31,21 @@ pub struct Declaration {
 }
 
 impl Declaration {
+    /// With the type that its vhost gives to queues that name none, where such a queue can be of that type.
+    #[must_use]
+    pub(crate) fn with_default_type(mut self, catalog: &Catalog) -> Self {
+        let vhost = catalog.vhost(&self.vhost);
+        let default = vhost.and_then(|vhost| vhost.metadata.default_queue_type);
+        let is_kept = self.durable && !self.exclusive && !self.auto_delete;
+        let is_kept = is_kept && !self.name.starts_with("amq.");
+        let has_type = self.arguments.find(known::TYPE).is_some();
+        if let (Some(queue_type), true, false) = (default, is_kept, has_type) {
+            let name = Value::LongStr(queue_type.name().as_bytes().to_vec());
+            self.arguments = self.arguments.with(known::TYPE, name);
+        }
+        self
+    }
+
     /// Whether RabbitMQ would take it, as far as this node's copy of the catalog knows. Whether there is room, and
     /// whether there is such a vhost, is the catalog's to say.
     pub(crate) fn judge(&self, catalog: &Catalog) -> Result<(), DeclareError> {

@@ -14,6 +14,7 @@ use super::login::{Judge, Judged, LoginRefusal, Notice, Verify, admit, admit_tok
 use super::step::Step;
 use crate::config::Config;
 use crate::errors::{Failure, unknown_vhost};
+use crate::population::{Full, Newcomer};
 use crate::rights::Rights;
 use crate::{auth, limits};
 
@@ -315,6 +316,14 @@ pub(crate) fn open(client: &mut Client, step: &mut Step<'_>, vhost: &str) -> Res
         let text = format!("access to vhost '{vhost}' refused for user '{}'", client.user);
         return Err(Failure::connection(ReplyCode::NotAllowed, text));
     }
+    let newcomer = Newcomer {
+        session: client.session,
+        user: &client.user,
+        vhost,
+        user_max: catalog.user(&client.user).and_then(|user| user.limits.max_connections),
+        vhost_max: catalog.vhost(vhost).and_then(|vhost| vhost.limits.max_connections),
+    };
+    step.view.quotas.connect(newcomer).map_err(|full| no_room(full, &client.user, vhost))?;
     client.vhost = vhost.to_owned();
     step.out.notice = Some(Notice::Connected {
         user: client.user.clone(),
@@ -323,6 +332,21 @@ pub(crate) fn open(client: &mut Client, step: &mut Step<'_>, vhost: &str) -> Res
     });
     client.send(step, 0, &Method::ConnectionOpenOk(connection::OpenOk));
     Ok(())
+}
+
+/// In RabbitMQ's words.
+fn no_room(full: Full, user: &str, vhost: &str) -> Failure {
+    let text = match full {
+        Full::Vhost { max } => format!(
+            "access to vhost '{vhost}' refused for user '{user}': connection limit ({max}) is reached"
+        ),
+        Full::User { max } => {
+            format!(
+                "Connection refused for user '{user}': user connection limit ({max}) is reached"
+            )
+        }
+    };
+    Failure::connection(ReplyCode::NotAllowed, text)
 }
 
 /// What the client calls its connection, or the library that it is.

@@ -1,10 +1,11 @@
 //! What a node's connections and its dead-letter worker share.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::ClusterHandle;
+use machine::{NodeId, SessionId};
 use oauth::io::Tokens;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, Semaphore};
@@ -18,6 +19,7 @@ use crate::dead_letter::DeadLetterMetrics;
 use crate::limits;
 use crate::logins::Address;
 use crate::metrics::Metrics;
+use crate::population::{Census, Full, Newcomer, Population, Quotas};
 use crate::session::Judged;
 
 /// What all AMQP connections of a node and its dead-letter worker share. Whoever runs the node makes it and keeps it:
@@ -40,6 +42,8 @@ pub struct Broker {
     secret: [u8; 32],
     accepted: AtomicU64,
     pub(crate) places: Places,
+    /// What limits of users and vhosts are held against.
+    pub(crate) population: Counted,
     /// Who may be asked what it is doing.
     pub(crate) connections: Arc<Connections>,
 }
@@ -76,6 +80,7 @@ impl Broker {
         Ok(Arc::new(Self {
             cluster,
             places: Places::new(config.connections_max),
+            population: Counted::default(),
             config: Arc::new(config),
             metrics,
             dead_letters: DeadLetterMetrics::default(),
@@ -117,6 +122,16 @@ impl Broker {
         &self.connections
     }
 
+    /// What users and vhosts have on this node.
+    pub fn census(&self) -> Census {
+        self.population.lock().census().clone()
+    }
+
+    /// What another node has said that users and vhosts have there.
+    pub fn told_census(&self, node: NodeId, census: Census) {
+        self.population.lock().told(node, census);
+    }
+
     /// Connections that are open now.
     pub fn connection_count(&self) -> usize {
         self.places.open()
@@ -127,5 +142,25 @@ impl Broker {
         let number = self.accepted.fetch_add(1, Ordering::Relaxed);
         let seed = Sha256::new().chain_update(self.secret).chain_update(number.to_le_bytes());
         seed.finalize().into()
+    }
+}
+
+/// The node's count behind its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(Mutex<Population>);
+
+impl Counted {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Population> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Quotas for Counted {
+    fn connect(&self, newcomer: Newcomer<'_>) -> Result<(), Full> {
+        self.lock().connect(newcomer)
+    }
+
+    fn channels_of_others(&self, session: SessionId, user: &str) -> u64 {
+        self.lock().channels_of_others(session, user)
     }
 }

@@ -133,6 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Runs until one side ends. Its place is told how the login goes.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, place: &Place) {
         let end = self.run_to_end(&mut stop, place).await;
+        self.broker.population.lock().leave(self.ear.session);
         self.ear.close();
         self.broker.metrics.take(self.driver.last_counts());
         match end {
@@ -148,6 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn run_to_end(&mut self, stop: &mut watch::Receiver<bool>, place: &Place) -> End {
         let mut is_known = false;
+        let mut channels = 0;
         let mut answered = Vec::new();
         let mut replied = Vec::new();
         let mut told;
@@ -225,6 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     outbound_bytes: broker.metrics.outbound_bytes.load(Ordering::Relaxed),
                     consumers: broker.metrics.consumers.load(Ordering::Relaxed),
                     replies: &*broker.registry,
+                    quotas: &broker.population,
                 };
                 self.driver.step(now, &view, input)
             };
@@ -232,6 +235,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return end;
             }
             broker.metrics.take(self.driver.counts());
+            if channels != self.driver.session().channel_count() {
+                channels = self.driver.session().channel_count();
+                broker.population.lock().set_channels(self.ear.session, channels);
+            }
             self.counted.set(self.driver.load(), self.driver.blocked());
             let out = self.driver.outputs();
             if let Some(notice) = out.notice.take() {

@@ -5,6 +5,7 @@ use cluster::{Alarms, Answer, Request};
 use machine::Catalog;
 
 use crate::connection::login::{Judge, Judged, Notice, Verify};
+use crate::population::Quotas;
 
 /// What a step may look at.
 pub struct View<'a> {
@@ -20,6 +21,8 @@ pub struct View<'a> {
     pub consumers: u64,
     /// Which reply addresses somebody listens at.
     pub replies: &'a dyn ReplyAddresses,
+    /// How many connections and channels users and vhosts have.
+    pub quotas: &'a dyn Quotas,
 }
 
 /// Which reply addresses somebody listens at: the node's registry, or a test's list.

@@ -245,12 +245,14 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::Arc;
 
     use machine::{Catalog, NodeId, SessionId};
 
     use super::*;
     use crate::config::Config;
+    use crate::population::Population;
     use crate::session::ReplyAddresses;
 
     const STALL: Duration = Duration::from_secs(1);
@@ -287,6 +289,7 @@ mod tests {
                 outbound_bytes: 0,
                 consumers: 0,
                 replies: &NoAddresses,
+                quotas: &RefCell::new(Population::default()),
             };
             self.driver.step(self.now, &view, input)
         }

@@ -1,14 +1,16 @@
 //! Runs one script and gives it back as it should be: the lines of clients as they stand, those of the server and
 //! the cluster as they came.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::Config;
+use broker::population::Population;
 use broker::session::{Input, Outputs, Reply, ReplyAddresses, ReplyOrder, Session, View};
 use cluster::{Alarms, Answer, Request};
-use machine::{CatalogCommand, SessionId};
+use machine::{CatalogCommand, SessionId, UserLimits, Version, VhostLimits};
 
 use crate::fake_cluster::FakeCluster;
 use crate::wire::{self, Spec};
@@ -37,6 +39,7 @@ struct Runner {
     cluster: FakeCluster,
     connections: BTreeMap<usize, Connection>,
     addresses: Addresses,
+    population: RefCell<Population>,
     replies: Vec<Reply>,
     /// The cluster answers only when told to.
     is_by_hand: bool,
@@ -56,6 +59,7 @@ pub(crate) fn run(script: &str) -> String {
         cluster: FakeCluster::new(),
         connections: BTreeMap::new(),
         addresses: Addresses::default(),
+        population: RefCell::default(),
         replies: Vec::new(),
         is_by_hand: false,
         shows_greeting: false,
@@ -169,6 +173,7 @@ impl Runner {
                     });
                 }
             }
+            "topic" | "user-limits" | "vhost-limits" => self.restrict(&words[0], &values),
             "delete-vhost" => {
                 self.cluster.change(CatalogCommand::DeleteVhost { name: "/".to_owned() });
             }
@@ -205,11 +210,39 @@ impl Runner {
             "lost" => {
                 let connection = self.connections.remove(&number).unwrap();
                 self.addresses.0.retain(|_, of| *of != number);
+                self.population.borrow_mut().leave(connection.id);
                 self.cluster.end_session(connection.id, None);
                 self.pump();
             }
             other => panic!("no such line: {other}"),
         }
+    }
+
+    /// What a cluster of version 9 can restrict.
+    fn restrict(&mut self, what: &str, values: &BTreeMap<String, String>) {
+        self.cluster.change(CatalogCommand::RaiseVersion { to: Version::POLICIES });
+        let text = |name: &str| values.get(name).cloned().unwrap_or_default();
+        let limit = |name: &str| values.get(name).map(|max| max.parse().unwrap());
+        let (user, vhost) = (text("user"), "/".to_owned());
+        self.cluster.change(match what {
+            "topic" => CatalogCommand::SetTopicPermissions {
+                user,
+                vhost,
+                exchange: text("exchange"),
+                write: text("write"),
+                read: text("read"),
+            },
+            "user-limits" => {
+                let (max_connections, max_channels) = (limit("connections"), limit("channels"));
+                let limits = UserLimits { max_connections, max_channels };
+                CatalogCommand::SetUserLimits { user, limits }
+            }
+            _ => {
+                let (max_connections, max_queues) = (limit("connections"), limit("queues"));
+                let limits = VhostLimits { max_connections, max_queues };
+                CatalogCommand::SetVhostLimits { vhost, limits }
+            }
+        });
     }
 
     fn configure(&mut self, values: &BTreeMap<String, String>) {
@@ -300,8 +333,11 @@ impl Runner {
             outbound_bytes: 0,
             consumers: 0,
             replies: &self.addresses,
+            quotas: &self.population,
         };
         connection.session.step(self.now, &view, input, &mut connection.out);
+        let channels = connection.session.channel_count();
+        self.population.borrow_mut().set_channels(connection.id, channels);
         self.collect(number);
         self.pump();
     }
@@ -397,6 +433,7 @@ impl Runner {
                 outbound_bytes: 0,
                 consumers: 0,
                 replies: &self.addresses,
+                quotas: &self.population,
             };
             connection.session.step(self.now, &view, Input::Written, &mut connection.out);
             assert!(!connection.session.wants_written(0), "credit is given once all is written");

@@ -1,10 +1,12 @@
 //! One session on a node of its own, driven byte by byte.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use broker::Config;
+use broker::population::Population;
 use broker::session::{Input, Outputs, ReplyAddresses, Session, View};
 use cluster::{Answer, Request};
 use machine::SessionId;
@@ -171,6 +173,7 @@ impl World {
             outbound_bytes: self.others_outbound + self.outbound,
             consumers: self.session.consumer_count(),
             replies: &NoAddresses,
+            quotas: &RefCell::new(Population::default()),
         };
         self.session.step(self.now, &view, input, &mut self.out);
         self.outbound = self.session.outbound_bytes(self.out.bytes.len());

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId, Version};
 use wal::Identity;
 
 use super::mailbox::{AnswerBox, Mailbox};
-use super::peers::{Admission, PeerCounters, PeerStatus, Peers};
+use super::peers::{Admission, NotTold, PeerCounters, PeerStatus, Peers, Question};
 use super::reports::Reports;
 use super::sessions::Sessions;
 use super::store::Store;
@@ -316,6 +317,28 @@ impl ClusterHandle {
     /// Where nodes that want to join come in, once. `None`: taken, or there is no peer port.
     pub fn admissions(&self) -> Option<tokio::sync::mpsc::Receiver<Admission>> {
         self.node.peers.as_ref()?.admissions()
+    }
+
+    /// Asks another node something that is between the programs that use this crate, and waits for the answer.
+    ///
+    /// # Errors
+    /// It was not answered.
+    pub async fn ask_node(
+        &self,
+        node: NodeId,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Vec<u8>, NotTold> {
+        match &self.node.peers {
+            Some(peers) => peers.ask(node, body, wait).await,
+            None => Err(NotTold::Unreachable),
+        }
+    }
+
+    /// Where questions of other nodes come in, once. `None`: taken, or there is no peer port. While nobody takes them,
+    /// they are refused.
+    pub fn questions(&self) -> Option<tokio::sync::mpsc::Receiver<Question>> {
+        self.node.peers.as_ref()?.questions()
     }
 
     /// Totals since the node started.

@@ -12,6 +12,7 @@ mod link;
 mod listener;
 mod member;
 mod outbox;
+mod questions;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use machine::{NodeId, Version};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
@@ -34,11 +35,13 @@ pub use bulk::{Bulk, BulkBroken};
 pub use join::Admission;
 pub(super) use join::ask;
 pub(super) use line::draw;
+pub use questions::{NotTold, Question, Reply};
 pub(super) use tls::Tls;
 
 use self::bulk::Throttle;
 use self::line::{Broken, Line};
 use self::member::Member;
+use self::questions::Questions;
 use super::mailbox::Mailbox;
 use crate::exchange::Input;
 use crate::peer::handshake::{Acquaintance, Hello, PROTOCOLS, Purpose, Refusal, Secret, judge};
@@ -173,6 +176,7 @@ struct Shared {
     retired: RwLock<BTreeSet<NodeId>>,
     /// The version that the cluster has agreed on.
     agreed: AtomicU16,
+    questions: Questions,
     /// Why this node is of the cluster no longer.
     expelled: watch::Sender<Option<String>>,
 }
@@ -221,6 +225,7 @@ impl Peers {
             stopping: Notify::new(),
             retired: RwLock::default(),
             agreed: AtomicU16::new(Version::FIRST.0),
+            questions: Questions::default(),
             expelled: watch::Sender::new(None),
         });
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
@@ -388,6 +393,21 @@ impl Peers {
     /// Where nodes that want to join come in. Can be taken once.
     pub(crate) fn admissions(&self) -> Option<mpsc::Receiver<Admission>> {
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Asks a node, and waits for its whole answer.
+    pub(crate) async fn ask(
+        &self,
+        node: NodeId,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Vec<u8>, NotTold> {
+        self.shared.ask(node, body, wait).await
+    }
+
+    /// Where questions of other nodes come in. Can be taken once.
+    pub(crate) fn questions(&self) -> Option<mpsc::Receiver<Question>> {
+        self.shared.questions.take()
     }
 
     /// Where the peer port listens.

@@ -128,6 +128,8 @@ impl Store {
             | Message::Committed { .. }
             | Message::NotLeader { .. }
             | Message::Leads { .. }
+            | Message::Question { .. }
+            | Message::Told { .. }
             | Message::Reaches { .. }
             | Message::Voters { .. }
             | Message::Renewed { .. } => {}

@@ -10,7 +10,7 @@ use super::frame::{Frame, Kind};
 use super::gather::Gather;
 use super::handshake::PROTOCOLS;
 use super::limits::FRAME_BYTES_FILLED;
-use super::message::Message;
+use super::message::{Message, Part};
 use super::reader::Reader;
 use super::{Error, answers, raft_message, requests};
 use crate::request::Held;
@@ -35,7 +35,7 @@ impl Message {
             | Self::Voters { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
-            Self::Renewed { .. } => GroupId::CATALOG,
+            Self::Renewed { .. } | Self::Question { .. } | Self::Told { .. } => GroupId::CATALOG,
         }
     }
 
@@ -46,6 +46,7 @@ impl Message {
             Self::Reaches { .. } => 4,
             Self::Voters { .. } => Version::VOTERS_SAID.0,
             Self::Renewed { .. } => Version::STAMPS_RENEWED.0,
+            Self::Question { .. } | Self::Told { .. } => Version::QUESTIONS.0,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }
@@ -96,6 +97,8 @@ impl Message {
             | Self::Reaches { .. }
             | Self::Voters { .. }
             | Self::Renewed { .. }
+            | Self::Question { .. }
+            | Self::Told { .. }
             | Self::Snapshot { .. }
             | Self::SnapshotTaken { .. } => false,
         }
@@ -119,13 +122,16 @@ impl Message {
             Self::Answers { answers, .. } => {
                 answers.iter().map(|(_, answer)| MESSAGE_BYTES + answers::payload(answer)).sum()
             }
-            Self::Snapshot { chunk, .. } => chunk.len(),
+            Self::Snapshot { chunk: bytes, .. }
+            | Self::Question { body: bytes, .. }
+            | Self::Told { part: Part::More(bytes) | Part::Last(bytes), .. } => bytes.len(),
             Self::Reaches { nodes, .. } | Self::Voters { voters: nodes, .. } => 8 * nodes.len(),
             Self::SessionGone { .. }
             | Self::Committed { .. }
             | Self::NotLeader { .. }
             | Self::Leads { .. }
             | Self::Renewed { .. }
+            | Self::Told { part: Part::Refused, .. }
             | Self::SnapshotTaken { .. } => 0,
         };
         MESSAGE_BYTES + payload
@@ -216,6 +222,26 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.begin(Kind::Renewed);
             out.number(*boot);
             out.number(*stamp);
+        }
+        Message::Question { number, body } => {
+            out.begin(Kind::Question);
+            out.number(*number);
+            out.payload(body);
+        }
+        Message::Told { number, part } => {
+            out.begin(Kind::Told);
+            out.number(*number);
+            match part {
+                Part::More(bytes) => {
+                    out.u8(0);
+                    out.payload(bytes);
+                }
+                Part::Last(bytes) => {
+                    out.u8(1);
+                    out.payload(bytes);
+                }
+                Part::Refused => out.u8(2),
+            }
         }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
@@ -311,6 +337,24 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             let (boot, stamp) = (reader.number()?, reader.number()?);
             reader.end()?;
             Message::Renewed { boot, stamp }
+        }
+        Kind::Question => {
+            let mut reader = Reader::new(body, "a question");
+            let (number, body) = (reader.number()?, reader.payload()?);
+            reader.end()?;
+            Message::Question { number, body }
+        }
+        Kind::Told => {
+            let mut reader = Reader::new(body, "an answer to a question");
+            let number = reader.number()?;
+            let part = match reader.u8()? {
+                0 => Part::More(reader.payload()?),
+                1 => Part::Last(reader.payload()?),
+                2 => Part::Refused,
+                _ => return Err(Error::Malformed("a part of an answer")),
+            };
+            reader.end()?;
+            Message::Told { number, part }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

@@ -29,7 +29,8 @@ use super::reader::Reader;
 
 /// Versions of the protocol that this program speaks: the lowest and the highest. See [`Version`]. With 4 came
 /// [`Message::Reaches`](super::message::Message::Reaches), with 6 [`Message::Voters`](super::message::Message::Voters)
-/// and [`Message::Renewed`](super::message::Message::Renewed).
+/// and [`Message::Renewed`](super::message::Message::Renewed), with 9
+/// [`Message::Question`](super::message::Message::Question) and [`Message::Told`](super::message::Message::Told).
 pub const PROTOCOLS: (u16, u16) = (Version::OLDEST.0, Version::NEWEST.0);
 
 const MAGIC: [u8; 8] = *b"millrace";
@@ -547,6 +548,8 @@ impl Greeting {
             | Kind::Reaches
             | Kind::Voters
             | Kind::Renewed
+            | Kind::Question
+            | Kind::Told
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

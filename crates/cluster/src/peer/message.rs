@@ -66,4 +66,17 @@ pub enum Message {
     Snapshot { group: GroupId, chunk: Bytes },
     /// Receiver to sender: so many bytes of the snapshot are written.
     SnapshotTaken { group: GroupId, index: u64, bytes: u64 },
+    /// An operator's question to the node itself. The connections hand it on, no shard hears it.
+    Question { number: u64, body: Bytes },
+    /// Its answer, or the next part of it.
+    Told { number: u64, part: Part },
+}
+
+/// A part of an answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    More(Bytes),
+    Last(Bytes),
+    /// There is no answer.
+    Refused,
 }

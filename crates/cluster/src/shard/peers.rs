@@ -436,8 +436,8 @@ impl Shard {
             Message::Raft { .. } | Message::Committed { .. } => {}
             // The flusher takes these.
             Message::Snapshot { .. } | Message::SnapshotTaken { .. } => {}
-            // The connection took note of it.
-            Message::Renewed { .. } => {}
+            // The connection took note of these.
+            Message::Renewed { .. } | Message::Question { .. } | Message::Told { .. } => {}
         }
     }
 
@@ -559,6 +559,8 @@ impl Shard {
             | Message::Reaches { .. }
             | Message::Voters { .. }
             | Message::Renewed { .. }
+            | Message::Question { .. }
+            | Message::Told { .. }
             | Message::Snapshot { .. }
             | Message::SnapshotTaken { .. } => {}
         }

@@ -8,9 +8,11 @@ use super::encoding::{
     read_owner_option, read_texts, read_version,
 };
 use super::exchanges::{ExchangeKind, ExchangeSpec};
+use super::limits::{UserLimits, VhostLimits};
 use super::nodes::WIDE_SINCE;
 use super::policies::{PolicyKind, PolicySpec};
 use super::queues::{QueueHome, QueueSpec};
+use super::vhosts::VhostMetadata;
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
@@ -180,6 +182,37 @@ pub enum CatalogCommand {
         name: String,
         kind: PolicyKind,
     },
+    /// What a user may publish to a topic exchange, and bind to it, by routing keys: see `TopicPermissions`. The exchange
+    /// need not be there yet.
+    SetTopicPermissions {
+        user: String,
+        vhost: String,
+        exchange: String,
+        write: String,
+        read: String,
+    },
+    ClearTopicPermissions {
+        user: String,
+        vhost: String,
+        /// None: of all exchanges.
+        exchange: Option<String>,
+    },
+    SetUserLimits {
+        user: String,
+        limits: UserLimits,
+    },
+    SetVhostLimits {
+        vhost: String,
+        limits: VhostLimits,
+    },
+    SetVhostMetadata {
+        vhost: String,
+        metadata: VhostMetadata,
+    },
+    /// What operators call the cluster. Empty: it has no name of its own.
+    SetClusterName {
+        name: String,
+    },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
@@ -216,6 +249,12 @@ impl CatalogCommand {
             | Self::ChangeQueue { .. }
             | Self::PutPolicy { .. }
             | Self::DeletePolicy { .. }
+            | Self::SetTopicPermissions { .. }
+            | Self::ClearTopicPermissions { .. }
+            | Self::SetUserLimits { .. }
+            | Self::SetVhostLimits { .. }
+            | Self::SetVhostMetadata { .. }
+            | Self::SetClusterName { .. }
             | Self::Remark { .. } => false,
         }
     }
@@ -255,6 +294,12 @@ impl CatalogCommand {
             Self::ChangeQueue { .. } => (24, Version::CHANGED_SETTINGS),
             Self::PutPolicy { .. } => (25, Version::POLICIES),
             Self::DeletePolicy { .. } => (26, Version::POLICIES),
+            Self::SetTopicPermissions { .. } => (27, Version::POLICIES),
+            Self::ClearTopicPermissions { .. } => (28, Version::POLICIES),
+            Self::SetUserLimits { .. } => (29, Version::POLICIES),
+            Self::SetVhostLimits { .. } => (30, Version::POLICIES),
+            Self::SetVhostMetadata { .. } => (31, Version::POLICIES),
+            Self::SetClusterName { .. } => (32, Version::POLICIES),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -384,6 +429,31 @@ impl CatalogCommand {
                 put_texts(out, &[vhost, name]);
                 put_bool(out, kind.is_operator());
             }
+            Self::SetTopicPermissions { user, vhost, exchange, write, read } => {
+                put_texts(out, &[user, vhost, exchange, write, read]);
+            }
+            Self::ClearTopicPermissions { user, vhost, exchange } => {
+                put_texts(out, &[user, vhost]);
+                put_bool(out, exchange.is_some());
+                if let Some(exchange) = exchange {
+                    put_text(out, exchange);
+                }
+            }
+            Self::SetUserLimits { user, limits } => {
+                put_text(out, user);
+                limits.encode(out);
+            }
+            Self::SetVhostLimits { vhost, limits } => {
+                put_text(out, vhost);
+                limits.encode(out);
+            }
+            Self::SetVhostMetadata { vhost, metadata } => {
+                put_text(out, vhost);
+                metadata.encode(out);
+            }
+            Self::SetClusterName { name } => {
+                put_text(out, name);
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -498,6 +568,27 @@ impl CatalogCommand {
                 name: reader.string()?,
                 kind: PolicyKind::of(reader.bool()?),
             },
+            27 => Self::SetTopicPermissions {
+                user: reader.string()?,
+                vhost: reader.string()?,
+                exchange: reader.string()?,
+                write: reader.string()?,
+                read: reader.string()?,
+            },
+            28 => Self::ClearTopicPermissions {
+                user: reader.string()?,
+                vhost: reader.string()?,
+                exchange: if reader.bool()? { Some(reader.string()?) } else { None },
+            },
+            29 => Self::SetUserLimits { user: reader.string()?, limits: UserLimits::read(reader)? },
+            30 => {
+                Self::SetVhostLimits { vhost: reader.string()?, limits: VhostLimits::read(reader)? }
+            }
+            31 => {
+                let vhost = reader.string()?;
+                Self::SetVhostMetadata { vhost, metadata: VhostMetadata::read(reader)? }
+            }
+            32 => Self::SetClusterName { name: reader.string()? },
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })

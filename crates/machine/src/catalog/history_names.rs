@@ -1,7 +1,7 @@
 //! The queue that has the last messages of an exchange of recent history is called after it.
 
 /// With the name of the exchange behind it, the name of its queue.
-const PREFIX: &str = "amq.recent-history.";
+pub(super) const PREFIX: &str = "amq.recent-history.";
 
 /// The queue that is the history of an exchange.
 pub(super) fn history_of(exchange: &str) -> String {

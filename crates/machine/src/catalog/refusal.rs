@@ -15,6 +15,7 @@ pub enum Kind {
     Queue,
     Binding,
     Policy,
+    Cluster,
 }
 
 /// Why the catalog refused. Nothing was changed.
@@ -48,6 +49,8 @@ pub enum Refusal {
     NotYet { since: Version, agreed: Version },
     /// There are as many as there may be.
     LimitReached { kind: Kind, max: usize },
+    /// The vhost has as many queues as it may have.
+    QueueLimit { queue: String, vhost: String, max: u32 },
 }
 
 impl std::fmt::Display for Kind {
@@ -59,6 +62,7 @@ impl std::fmt::Display for Kind {
             Self::Queue => "queue",
             Self::Binding => "binding",
             Self::Policy => "policy",
+            Self::Cluster => "cluster",
         })
     }
 }
@@ -120,6 +124,10 @@ impl std::fmt::Display for Refusal {
             Self::LimitReached { kind, max } => {
                 write!(out, "the cluster has the most {kind}s that it may have, {max}: delete some")
             }
+            Self::QueueLimit { queue: _, vhost, max } => write!(
+                out,
+                "vhost '{vhost}' has as many queues as its limit max-queues allows, {max}: delete some or raise the limit"
+            ),
         }
     }
 }

@@ -10,11 +10,12 @@ use super::encoding::{
     read_version,
 };
 use super::exchanges::ExchangeSpec;
+use super::limits::{UserLimits, VhostLimits};
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
 use super::policies::{Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::{NewQueue, QueueHome, QueueSpec};
-use super::users::{Permissions, User};
-use super::vhosts::Vhost;
+use super::users::{Permissions, TopicPermissions, User};
+use super::vhosts::{Vhost, VhostMetadata};
 use super::{Catalog, Exchange, ExchangeKind, Queue};
 use crate::encoding::{Corrupt, Reader, digest, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId};
@@ -25,7 +26,7 @@ use crate::version::Version;
 
 /// 2 knows producers of numbered batches, and nodes; 3 what the cluster has agreed on, once that is a version that
 /// knows 3; 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges,
-/// likewise; 6 policies, likewise.
+/// likewise; 6 policies, limits, topic permissions and what operators call things, likewise.
 const FORMAT: u8 = 6;
 /// The first format that holds specs.
 const SPECS_SINCE: u8 = 5;
@@ -61,7 +62,10 @@ impl Catalog {
         }
         put_u32(&mut out, self.users.len() as u32);
         for user in self.users.values() {
-            put_user(&mut out, user);
+            put_user(&mut out, user, format);
+        }
+        if format >= POLICIES_SINCE {
+            put_text(&mut out, &self.name);
         }
         out
     }
@@ -116,8 +120,11 @@ impl Catalog {
             catalog.read_vhost(&mut reader, format)?;
         }
         for _ in 0..reader.u32()? {
-            let user = read_user(&mut reader)?;
+            let user = read_user(&mut reader, format)?;
             catalog.users.insert(user.name.clone(), user);
+        }
+        if format >= POLICIES_SINCE {
+            catalog.name = reader.string()?;
         }
         reader.end()?;
         Ok(catalog)
@@ -132,6 +139,8 @@ impl Catalog {
         let name = reader.string()?;
         let mut vhost = Vhost::empty(&name);
         if format >= POLICIES_SINCE {
+            vhost.metadata = VhostMetadata::read(reader)?;
+            vhost.limits = VhostLimits::read(reader)?;
             read_policies(reader, &mut vhost)?;
         }
         for _ in 0..reader.u32()? {
@@ -250,6 +259,8 @@ fn read_membership(reader: &mut Reader<'_>, group_count: u32) -> Result<Membersh
 fn put_vhost(out: &mut Vec<u8>, vhost: &Vhost, format: u8) {
     put_text(out, &vhost.name);
     if format >= POLICIES_SINCE {
+        vhost.metadata.encode(out);
+        vhost.limits.encode(out);
         put_policies(out, vhost);
     }
     put_u32(out, vhost.exchanges.len() as u32);
@@ -386,7 +397,7 @@ fn read_queue_before8(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Cor
     Ok(Queue::new(id, group, NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments }))
 }
 
-fn put_user(out: &mut Vec<u8>, user: &User) {
+fn put_user(out: &mut Vec<u8>, user: &User, format: u8) {
     put_text(out, &user.name);
     put_text(out, &user.password_hash);
     put_u32(out, user.tags.len() as u32);
@@ -400,17 +411,37 @@ fn put_user(out: &mut Vec<u8>, user: &User) {
             put_text(out, pattern.text());
         }
     }
+    if format < POLICIES_SINCE {
+        return;
+    }
+    user.limits.encode(out);
+    put_u32(out, user.all_topic_permissions().count() as u32);
+    for (vhost, exchange, permissions) in user.all_topic_permissions() {
+        for text in [vhost, exchange, permissions.write.text(), permissions.read.text()] {
+            put_text(out, text);
+        }
+    }
 }
 
-fn read_user(reader: &mut Reader<'_>) -> Result<User, Corrupt> {
+fn read_user(reader: &mut Reader<'_>, format: u8) -> Result<User, Corrupt> {
     let name = reader.string()?;
     let password_hash = reader.string()?;
     let tags = read_texts(reader)?;
-    let mut user = User { name, password_hash, tags, permissions: Default::default() };
+    let mut user = User::new(name, password_hash, tags);
     for _ in 0..reader.u32()? {
         let vhost = reader.string()?;
         let texts = [reader.text()?, reader.text()?, reader.text()?];
         user.permissions.insert(vhost, Permissions::accepted(texts));
+    }
+    if format < POLICIES_SINCE {
+        return Ok(user);
+    }
+    user.limits = UserLimits::read(reader)?;
+    for _ in 0..reader.u32()? {
+        let (vhost, exchange) = (reader.string()?, reader.string()?);
+        let texts = [reader.text()?, reader.text()?];
+        let permissions = TopicPermissions::accepted(&user.name, &vhost, texts);
+        user.topic_permissions.entry(vhost).or_default().insert(exchange, permissions);
     }
     Ok(user)
 }

@@ -1,15 +1,19 @@
 //! Users, their tags, and what each may do in a vhost.
 
+mod topic_permissions;
+
 use std::collections::BTreeMap;
 
 use regex::{Regex, RegexBuilder};
 
+use super::limits::UserLimits;
 use super::refusal::{Kind, Refusal};
 use super::{Catalog, check_name, not_found};
 use crate::limits::{
     NAME_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX,
-    TAGS_MAX, USERS_MAX,
+    TAGS_MAX, TOPIC_PERMISSIONS_MAX, USERS_MAX,
 };
+pub use topic_permissions::TopicPermissions;
 
 pub(super) const GUEST: &str = "guest";
 /// Of password `guest`, which everybody knows anyhow: the salt need not be chance, and must not be,
@@ -24,19 +28,32 @@ pub struct User {
     /// The catalog keeps it as it is, and who checks passwords knows its notation. Empty: no login by password.
     pub password_hash: String,
     pub tags: Vec<String>,
+    pub limits: UserLimits,
     pub(super) permissions: BTreeMap<String, Permissions>,
+    /// By vhost and exchange.
+    pub(super) topic_permissions: BTreeMap<String, BTreeMap<String, TopicPermissions>>,
 }
 
 impl User {
+    /// One that may do nothing yet.
+    pub(super) fn new(name: String, password_hash: String, tags: Vec<String>) -> Self {
+        Self {
+            name,
+            password_hash,
+            tags,
+            limits: UserLimits::default(),
+            permissions: BTreeMap::new(),
+            topic_permissions: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn guest() -> Self {
         let all =
             Permissions { configure: Pattern::all(), write: Pattern::all(), read: Pattern::all() };
-        Self {
-            name: GUEST.to_owned(),
-            password_hash: GUEST_PASSWORD_HASH.to_owned(),
-            tags: vec!["administrator".to_owned()],
-            permissions: BTreeMap::from([("/".to_owned(), all)]),
-        }
+        let tags = vec!["administrator".to_owned()];
+        let mut guest = Self::new(GUEST.to_owned(), GUEST_PASSWORD_HASH.to_owned(), tags);
+        guest.permissions.insert("/".to_owned(), all);
+        guest
     }
 
     pub fn has_tag(&self, tag: &str) -> bool {
@@ -51,6 +68,24 @@ impl User {
     /// By vhost.
     pub fn all_permissions(&self) -> impl Iterator<Item = (&str, &Permissions)> {
         self.permissions.iter().map(|(vhost, permissions)| (vhost.as_str(), permissions))
+    }
+
+    /// None: every routing key of the exchange is allowed.
+    pub fn topic_permissions(&self, vhost: &str, exchange: &str) -> Option<&TopicPermissions> {
+        self.topic_permissions.get(vhost)?.get(exchange)
+    }
+
+    /// By vhost and exchange.
+    pub fn all_topic_permissions(&self) -> impl Iterator<Item = (&str, &str, &TopicPermissions)> {
+        self.topic_permissions.iter().flat_map(|(vhost, exchanges)| {
+            exchanges.iter().map(|(exchange, found)| (vhost.as_str(), exchange.as_str(), found))
+        })
+    }
+
+    /// A vhost went, with all that was said of it.
+    pub(super) fn forget_vhost(&mut self, vhost: &str) {
+        self.permissions.remove(vhost);
+        self.topic_permissions.remove(vhost);
     }
 }
 
@@ -103,11 +138,23 @@ impl Pattern {
 
     /// The empty text allows nothing but the empty name.
     pub fn new(text: &str) -> Result<Self, Refusal> {
+        Self::meaning(text, text)
+    }
+
+    /// One in which `{username}` and `{vhost}` stand for names.
+    fn with_names(text: &str, user: &str, vhost: &str) -> Result<Self, Refusal> {
+        // An escaped name has no `{` without a backslash, so it is not taken for another place holder.
+        let meaning = text.replace("{username}", &regex::escape(user));
+        Self::meaning(text, &meaning.replace("{vhost}", &regex::escape(vhost)))
+    }
+
+    /// One that stands as `text` and is obeyed as `meaning`.
+    fn meaning(text: &str, meaning: &str) -> Result<Self, Refusal> {
         let refusal = || Refusal::InvalidPattern { pattern: text.to_owned() };
         if text.len() > PATTERN_BYTES_MAX {
             return Err(refusal());
         }
-        let rule = match text {
+        let rule = match meaning {
             "" | "^$" => Rule::Nothing,
             ".*" => Rule::Everything,
             other => {
@@ -123,7 +170,11 @@ impl Pattern {
     /// One that was accepted before. Should this version not take it any more, it allows nothing:
     /// better than a catalog that cannot be read.
     pub(super) fn accepted(text: &str) -> Self {
-        Self::new(text).unwrap_or_else(|_| Self { text: text.to_owned(), rule: Rule::Nothing })
+        Self::new(text).unwrap_or_else(|_| Self::none(text))
+    }
+
+    fn none(text: &str) -> Self {
+        Self { text: text.to_owned(), rule: Rule::Nothing }
     }
 
     pub fn text(&self) -> &str {
@@ -151,28 +202,25 @@ impl Catalog {
             let (what, max) = ("bytes of a password hash", PASSWORD_HASH_BYTES_MAX);
             return Err(Refusal::TooLarge { what, max });
         }
-        if tags.len() > TAGS_MAX {
-            return Err(Refusal::TooLarge { what: "tags", max: TAGS_MAX });
-        }
-        if tags.iter().any(|tag| tag.len() > NAME_BYTES_MAX) {
-            return Err(Refusal::TooLarge { what: "bytes of a tag", max: NAME_BYTES_MAX });
-        }
+        check_tags(tags)?;
         if !self.users.contains_key(name) && self.users.len() >= USERS_MAX {
             return Err(Refusal::LimitReached { kind: Kind::User, max: USERS_MAX });
         }
         Ok(())
     }
 
-    /// Permissions of an existing user stay.
+    /// Permissions and limits of an existing user stay.
     pub(super) fn put_user(
         &mut self,
         name: String,
         password_hash: String,
         tags: Vec<String>,
     ) -> bool {
-        let before = self.users.remove(&name);
-        let permissions = before.map(|user| user.permissions).unwrap_or_default();
-        self.users.insert(name.clone(), User { name, password_hash, tags, permissions });
+        let user = match self.users.remove(&name) {
+            Some(before) => User { password_hash, tags, ..before },
+            None => User::new(name.clone(), password_hash, tags),
+        };
+        self.users.insert(name, user);
         true
     }
 
@@ -183,9 +231,7 @@ impl Catalog {
         texts: [&str; 3],
     ) -> Result<(), Refusal> {
         self.vhost_or_refusal(vhost)?;
-        if !self.users.contains_key(user) {
-            return Err(not_found(Kind::User, user, ""));
-        }
+        self.user_or_refusal(user)?;
         Permissions::new(texts).map(|_| ())
     }
 
@@ -199,4 +245,76 @@ impl Catalog {
     pub(super) fn clear_permissions(&mut self, user: &str, vhost: &str) -> bool {
         self.users.get_mut(user).is_some_and(|user| user.permissions.remove(vhost).is_some())
     }
+
+    pub(super) fn user_or_refusal(&self, name: &str) -> Result<&User, Refusal> {
+        self.users.get(name).ok_or_else(|| not_found(Kind::User, name, ""))
+    }
+
+    /// The exchange need not be there yet.
+    pub(super) fn check_set_topic_permissions(
+        &self,
+        user: &str,
+        vhost: &str,
+        exchange: &str,
+        texts: [&str; 2],
+    ) -> Result<(), Refusal> {
+        self.vhost_or_refusal(vhost)?;
+        let found = self.user_or_refusal(user)?;
+        check_name(Kind::Exchange, exchange)?;
+        TopicPermissions::new(user, vhost, texts)?;
+        let is_new = found.topic_permissions(vhost, exchange).is_none();
+        if is_new && found.all_topic_permissions().count() >= TOPIC_PERMISSIONS_MAX {
+            let (what, max) = ("topic permissions of a user", TOPIC_PERMISSIONS_MAX);
+            return Err(Refusal::TooLarge { what, max });
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_topic_permissions(
+        &mut self,
+        user: &str,
+        vhost: &str,
+        exchange: String,
+        texts: [&str; 2],
+    ) -> bool {
+        let Ok(permissions) = TopicPermissions::new(user, vhost, texts) else { return false };
+        let Some(user) = self.users.get_mut(user) else { return false };
+        user.topic_permissions.entry(vhost.to_owned()).or_default().insert(exchange, permissions);
+        true
+    }
+
+    pub(super) fn clear_topic_permissions(
+        &mut self,
+        user: &str,
+        vhost: &str,
+        exchange: Option<&str>,
+    ) -> bool {
+        let Some(user) = self.users.get_mut(user) else { return false };
+        let Some(exchange) = exchange else {
+            return user.topic_permissions.remove(vhost).is_some();
+        };
+        let Some(exchanges) = user.topic_permissions.get_mut(vhost) else { return false };
+        let has_changed = exchanges.remove(exchange).is_some();
+        if exchanges.is_empty() {
+            user.topic_permissions.remove(vhost);
+        }
+        has_changed
+    }
+
+    pub(super) fn set_user_limits(&mut self, user: &str, limits: UserLimits) -> bool {
+        let Some(user) = self.users.get_mut(user) else { return false };
+        let before = std::mem::replace(&mut user.limits, limits);
+        before != limits
+    }
+}
+
+/// Of a user or vhost.
+pub(super) fn check_tags(tags: &[String]) -> Result<(), Refusal> {
+    if tags.len() > TAGS_MAX {
+        return Err(Refusal::TooLarge { what: "tags", max: TAGS_MAX });
+    }
+    if tags.iter().any(|tag| tag.len() > NAME_BYTES_MAX) {
+        return Err(Refusal::TooLarge { what: "bytes of a tag", max: NAME_BYTES_MAX });
+    }
+    Ok(())
 }

@@ -3,25 +3,30 @@
 mod bindings;
 mod exchanges;
 mod histories;
+mod metadata;
 mod queues;
 
 use std::collections::BTreeMap;
 
 use super::bindings::Bindings;
 use super::exchanges::Exchange;
+use super::limits::VhostLimits;
 use super::policies::{Policies, Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::Queue;
 use super::refusal::{Kind, Refusal};
-use super::users::Pattern;
+use super::users::{Pattern, check_tags};
 use super::{Catalog, CatalogEffect, check_name, not_found};
 use crate::ids::{NodeId, QueueId, SessionOwner};
-use crate::limits::{POLICIES_MAX, VHOSTS_MAX};
+use crate::limits::{POLICIES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOSTS_MAX};
 use crate::value::Arguments;
+pub use metadata::VhostMetadata;
 
 /// One virtual host.
 #[derive(Clone, Debug)]
 pub struct Vhost {
     pub(super) name: String,
+    pub metadata: VhostMetadata,
+    pub limits: VhostLimits,
     pub(super) exchanges: BTreeMap<String, Exchange>,
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) bindings: Bindings,
@@ -43,6 +48,8 @@ impl Vhost {
     pub(super) fn empty(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            metadata: VhostMetadata::default(),
+            limits: VhostLimits::default(),
             exchanges: BTreeMap::new(),
             queues: BTreeMap::new(),
             bindings: Bindings::default(),
@@ -138,13 +145,39 @@ impl Catalog {
         true
     }
 
+    pub(super) fn check_set_vhost_metadata(
+        &self,
+        name: &str,
+        metadata: &VhostMetadata,
+    ) -> Result<(), Refusal> {
+        self.vhost_or_refusal(name)?;
+        if metadata.description.len() > VHOST_DESCRIPTION_BYTES_MAX {
+            let (what, max) = ("bytes of a description", VHOST_DESCRIPTION_BYTES_MAX);
+            return Err(Refusal::TooLarge { what, max });
+        }
+        check_tags(&metadata.tags)
+    }
+
+    pub(super) fn set_vhost_metadata(&mut self, name: &str, metadata: VhostMetadata) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(name) else { return false };
+        let has_changed = vhost.metadata != metadata;
+        vhost.metadata = metadata;
+        has_changed
+    }
+
+    pub(super) fn set_vhost_limits(&mut self, name: &str, limits: VhostLimits) -> bool {
+        let Some(vhost) = self.vhosts.get_mut(name) else { return false };
+        let before = std::mem::replace(&mut vhost.limits, limits);
+        before != limits
+    }
+
     pub(super) fn delete_vhost(&mut self, name: &str, effects: &mut Vec<CatalogEffect>) -> bool {
         let Some(vhost) = self.vhosts.remove(name) else { return false };
         for queue in vhost.queues.values() {
             self.forget_queue(queue, effects);
         }
         for user in self.users.values_mut() {
-            user.permissions.remove(name);
+            user.forget_vhost(name);
         }
         true
     }

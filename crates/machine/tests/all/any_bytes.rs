@@ -4,7 +4,8 @@ use machine::{
     Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
     ConsumerId, ConsumerSpec, Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders,
     NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules, PolicySpec, ProducerId, PublishedBy,
-    QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId, Value, Version, check_commands,
+    QueueId, QueueMachine, QueueSettings, QueueType, Ranges, Retry, SessionId, UserLimits, Value,
+    Version, VhostMetadata, check_commands,
 };
 use proptest::prelude::*;
 
@@ -271,7 +272,42 @@ fn some_catalog_with_policies() -> Vec<u8> {
         Catalog::restore(&some_catalog_of(Version::POLICIES)).expect("our own snapshot");
     let put = CatalogCommand::decode(&some_policy()).expect("our own command");
     catalog.apply(Applied { index: 2, time_ms: 0 }, put, &mut Vec::new());
+    for bytes in some_restrictions() {
+        let command = CatalogCommand::decode(&bytes).expect("our own command");
+        catalog.apply(Applied { index: 3, time_ms: 0 }, command, &mut Vec::new());
+    }
     catalog.snapshot()
+}
+
+fn some_restrictions() -> Vec<Vec<u8>> {
+    let commands = [
+        CatalogCommand::SetTopicPermissions {
+            user: "guest".into(),
+            vhost: "/".into(),
+            exchange: "amq.topic".into(),
+            write: "^{username}".into(),
+            read: ".*".into(),
+        },
+        CatalogCommand::SetUserLimits {
+            user: "guest".into(),
+            limits: UserLimits { max_connections: Some(5), max_channels: None },
+        },
+        CatalogCommand::SetVhostMetadata {
+            vhost: "/".into(),
+            metadata: VhostMetadata {
+                description: "a shop".into(),
+                tags: vec!["live".into()],
+                default_queue_type: Some(QueueType::Quorum),
+            },
+        },
+        CatalogCommand::SetClusterName { name: "east".into() },
+    ];
+    let bytes = |command: &CatalogCommand| {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        bytes
+    };
+    commands.iter().map(bytes).collect()
 }
 
 fn some_policy() -> Vec<u8> {
@@ -334,6 +370,8 @@ proptest! {
         specs in damaged(some_catalog_with_specs()),
         policies in damaged(some_catalog_with_policies()),
         policy in damaged(some_policy()),
+        topic in damaged(some_restrictions().remove(0)),
+        metadata in damaged(some_restrictions().remove(2)),
         command in damaged(some_command()),
         membership in damaged(some_membership()),
     ) {
@@ -343,6 +381,8 @@ proptest! {
         read_everything(&specs);
         read_everything(&policies);
         read_everything(&policy);
+        read_everything(&topic);
+        read_everything(&metadata);
         read_everything(&command);
         read_everything(&membership);
     }

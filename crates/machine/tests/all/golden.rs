@@ -15,7 +15,7 @@ use machine::{
     EntryReader, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy, HashProperty, NoHeaders,
     NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
     QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry, SessionId, SessionOwner,
-    Value, Version, check_commands,
+    UserLimits, Value, Version, VhostLimits, VhostMetadata, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -675,12 +675,62 @@ fn commands_with_policies_are_read() {
     assert_eq!(read.collect::<Vec<_>>(), commands_with_policies());
 }
 
+/// What restricts users and vhosts, and what operators call things.
+fn commands_with_restrictions() -> Vec<CatalogCommand> {
+    let (user, vhost) = (|| "guest".to_owned(), || "/".to_owned());
+    let topic = |exchange: &str| CatalogCommand::SetTopicPermissions {
+        user: user(),
+        vhost: vhost(),
+        exchange: exchange.into(),
+        write: "^{username}".into(),
+        read: String::new(),
+    };
+    let limits = UserLimits { max_connections: Some(1), max_channels: None };
+    let of_vhost = VhostLimits { max_connections: None, max_queues: Some(70_000) };
+    let metadata = VhostMetadata {
+        description: "a shop".into(),
+        tags: vec!["one".into(), "two".into()],
+        default_queue_type: Some(QueueType::Quorum),
+    };
+    vec![
+        topic("stays"),
+        topic("goes"),
+        CatalogCommand::ClearTopicPermissions {
+            user: user(),
+            vhost: vhost(),
+            exchange: Some("goes".into()),
+        },
+        CatalogCommand::ClearTopicPermissions {
+            user: user(),
+            vhost: "other".into(),
+            exchange: None,
+        },
+        CatalogCommand::SetUserLimits { user: user(), limits },
+        CatalogCommand::SetVhostLimits { vhost: vhost(), limits: of_vhost },
+        CatalogCommand::SetVhostMetadata { vhost: vhost(), metadata },
+        CatalogCommand::SetClusterName { name: "east".into() },
+    ]
+}
+
+#[test]
+fn commands_with_restrictions_are_read() {
+    let mut batch = Batch::new();
+    commands_with_restrictions().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("restrictions-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_with_restrictions());
+}
+
 #[test]
 fn snapshots_of_the_catalog_of_version_6_are_read() {
     let mut catalog = catalog();
     let at = Applied { index: 102, time_ms: 0 };
     let raise = CatalogCommand::RaiseVersion { to: Version::POLICIES };
-    for command in [vec![raise], commands_with_policies()].concat() {
+    let commands = [vec![raise], commands_with_policies(), commands_with_restrictions()].concat();
+    for command in commands {
         let reply = catalog.apply(at, command, &mut Vec::new());
         assert!(!matches!(reply, CatalogReply::Refused(_)), "{reply:?}");
     }

@@ -18,6 +18,7 @@ mod numbered_batches;
 mod policies;
 mod queues;
 mod random_catalogs;
+mod restrictions;
 mod routing;
 mod specs;
 mod world;

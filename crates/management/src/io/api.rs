@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
 use crate::node::{Facts, Totals};
+use crate::picture::Picture;
 use crate::rates::Rates;
 
 /// What requests share. Cheap to clone: all clones are the same.
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     pub(super) cluster: ClusterHandle,
     pub(super) broker: Arc<Broker>,
     pub(super) rates: Mutex<Rates>,
+    /// The last picture of all queues: `model`.
+    pub(super) picture: tokio::sync::Mutex<Option<Arc<Picture>>>,
     started: Instant,
     /// Where what is served, once it is.
     amqp: OnceLock<SocketAddr>,
@@ -59,6 +62,7 @@ impl Api {
             cluster,
             broker,
             rates: Mutex::default(),
+            picture: tokio::sync::Mutex::default(),
             started: Instant::now(),
             amqp: OnceLock::new(),
             amqps: OnceLock::new(),

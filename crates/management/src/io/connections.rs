@@ -1,4 +1,4 @@
-//! What the clients of this node are doing.
+//! What clients are doing.
 
 use std::net::SocketAddr;
 
@@ -12,6 +12,8 @@ use broker::session::describe::{
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::asking;
+use crate::neighbour::Question;
 use crate::node::Facts;
 use crate::reply::{Problem, Reply};
 use crate::work::{Connections, Of, Work};
@@ -23,73 +25,107 @@ struct Known {
     is_tls: bool,
 }
 
+/// What is wanted of the connections of one node.
+pub(super) struct Wanted {
+    pub(super) what: Of,
+    pub(super) user: Option<String>,
+    pub(super) vhost: Option<String>,
+}
+
+/// Those of this node, and those of the others: a node that does not answer is left out.
 pub(super) async fn connections(
     api: &Api,
     facts: &Facts,
     wanted: Connections,
 ) -> Result<Reply, Problem> {
     let Connections { what, user, vhost, shape } = wanted;
+    let wanted = Wanted { what, user, vhost };
+    let is_one = match wanted.what {
+        Of::Connection(_) | Of::Channel(_) | Of::Channels(Some(_)) | Of::Close { .. } => true,
+        Of::Connections | Of::Channels(None) | Of::Consumers | Of::CloseAll { .. } => false,
+    };
+    let mut found = of_this_node(api, facts, &wanted).await?;
+    if !is_one || found.is_none() {
+        let Wanted { what, user, vhost } = &wanted;
+        let (what, user, vhost) = (what.clone(), user.clone(), vhost.clone());
+        let question = Question::Connections { what, user, vhost };
+        let others = asking::ask_others::<Option<Vec<Value>>>(api, &question).await;
+        for told in others.into_iter().filter_map(|(_, told)| told.ok().flatten()) {
+            found.get_or_insert_default().extend(told);
+        }
+    }
+    let mut found = found.ok_or(Problem::NotFound)?;
+    match wanted.what {
+        Of::Connections | Of::Channels(_) | Of::Consumers => match Work::list(&shape, found) {
+            Work::Answer(reply) => Ok(reply),
+            _ => Err(Problem::NotFound),
+        },
+        Of::Connection(_) | Of::Channel(_) => {
+            let one = found.pop().ok_or(Problem::NotFound)?;
+            Ok(Reply::of(shape.columns_of(one)))
+        }
+        Of::Close { .. } | Of::CloseAll { .. } => Ok(Reply::done()),
+    }
+}
+
+/// What this node has of it. `None`: the one connection that is meant is not here.
+pub(super) async fn of_this_node(
+    api: &Api,
+    facts: &Facts,
+    wanted: &Wanted,
+) -> Result<Option<Vec<Value>>, Problem> {
+    let Wanted { what, user, vhost } = wanted;
     let mut known = known(api).await;
     known.retain(|known| user.as_ref().is_none_or(|user| *user == known.line.user));
     known.retain(|known| vhost.as_ref().is_none_or(|vhost| *vhost == known.line.vhost));
     let find = |name: &str| known.iter().find(|known| name_of(facts, &known.line) == *name);
-    let listed = |items: Vec<Value>| match Work::list(&shape, items) {
-        Work::Answer(reply) => Ok(reply),
-        _ => Err(Problem::NotFound),
-    };
+    let mut items = Vec::new();
     match what {
         Of::Connections => {
-            let items = known.iter().map(|known| connection(facts, known, None));
-            listed(items.collect())
+            items.extend(known.iter().map(|known| connection(facts, known, None)));
         }
         Of::Connection(name) => {
-            let known = find(&name).ok_or(Problem::NotFound)?;
+            let Some(known) = find(name) else { return Ok(None) };
             let more = api.0.broker.connections().describe(known.id).await.ok();
-            let shown = connection(facts, known, more.as_ref());
-            Ok(Reply::of(shape.columns_of(shown)))
+            items.push(connection(facts, known, more.as_ref()));
         }
         Of::Channels(None) => {
-            let mut items = Vec::new();
             for known in &known {
                 items.append(&mut channels(api, facts, known).await);
             }
-            listed(items)
         }
         Of::Channels(Some(name)) => {
-            let known = find(&name).ok_or(Problem::NotFound)?;
-            listed(channels(api, facts, known).await)
+            let Some(known) = find(name) else { return Ok(None) };
+            items.append(&mut channels(api, facts, known).await);
         }
         Of::Channel(name) => {
-            let (connection, number) = split(&name).ok_or(Problem::NotFound)?;
-            let known = find(connection).ok_or(Problem::NotFound)?;
+            let Some((connection, number)) = split(name) else { return Ok(None) };
+            let Some(known) = find(connection) else { return Ok(None) };
             let found = api.0.broker.connections().channel(known.id, number).await;
-            let found = found.map_err(|_| Problem::NotFound)?;
+            let Ok(found) = found else { return Ok(None) };
             let mut shown = channel(facts, known, &found.line);
             if let Value::Object(fields) = &mut shown {
                 let consumers = consumers_of(api, facts, known, &found);
                 fields.insert("consumer_details".to_owned(), consumers.into());
             }
-            Ok(Reply::of(shape.columns_of(shown)))
+            items.push(shown);
         }
         Of::Consumers => {
-            let mut items = Vec::new();
             for known in known.iter().filter(|known| known.line.consumer_count > 0) {
                 items.append(&mut consumers(api, facts, known).await);
             }
-            listed(items)
         }
         Of::Close { name, reason } => {
-            let known = find(&name).ok_or(Problem::NotFound)?;
-            close(api, known.id, &reason).await?;
-            Ok(Reply::done())
+            let Some(known) = find(name) else { return Ok(None) };
+            close(api, known.id, reason).await?;
         }
         Of::CloseAll { user, reason } => {
-            for known in known.iter().filter(|known| known.line.user == user) {
-                close(api, known.id, &reason).await?;
+            for known in known.iter().filter(|known| known.line.user == *user) {
+                close(api, known.id, reason).await?;
             }
-            Ok(Reply::done())
         }
     }
+    Ok(Some(items))
 }
 
 /// Ends a connection; one that has ended meanwhile is as good.

@@ -2,15 +2,27 @@
 //!
 //! What was brought in before something is refused stays. The same definitions can be brought in again.
 
-use broker::operator;
-use machine::CatalogCommand;
+use broker::operator::{self, Asked};
 
 use super::api::Api;
 use super::change::{change, put_user};
 use crate::import::Import;
 use crate::reply::{Problem, Reply};
 
-pub(super) async fn import(api: &Api, import: Import) -> Result<Reply, Problem> {
+/// What becomes of queues and exchanges that are there and differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Differing {
+    /// They are refused, as they would be to a client.
+    Refused,
+    /// They stay as they are, and the log says so: clients may have changed them since the last start.
+    Stay,
+}
+
+pub(super) async fn import(
+    api: &Api,
+    import: Import,
+    differing: Differing,
+) -> Result<Reply, Problem> {
     let Import { vhosts, users, plain_users, permissions, policies, exchanges, queues, bindings } =
         import;
     for command in vhosts.into_iter().chain(users) {
@@ -24,11 +36,23 @@ pub(super) async fn import(api: &Api, import: Import) -> Result<Reply, Problem> 
     }
     let by = operator::owner(api.0.cluster.node());
     for exchange in exchanges {
-        let asked = exchange.command(&api.0.cluster.catalog(), by);
+        let asked = {
+            let catalog = api.0.cluster.catalog();
+            let stays = differing == Differing::Stay
+                && catalog.exchange(&exchange.vhost, &exchange.name).is_some();
+            let (vhost, name) = (exchange.vhost.clone(), exchange.name.clone());
+            kept("exchange", &vhost, &name, stays, exchange.command(&catalog, by))
+        };
         make(api, asked).await?;
     }
     for queue in queues {
-        let asked = queue.command(&api.0.cluster.catalog(), by);
+        let asked = {
+            let catalog = api.0.cluster.catalog();
+            let stays =
+                differing == Differing::Stay && catalog.queue(&queue.vhost, &queue.name).is_some();
+            let (vhost, name) = (queue.vhost.clone(), queue.name.clone());
+            kept("queue", &vhost, &name, stays, queue.command(&catalog, by))
+        };
         make(api, asked).await?;
     }
     for binding in bindings {
@@ -38,7 +62,22 @@ pub(super) async fn import(api: &Api, import: Import) -> Result<Reply, Problem> 
     Ok(Reply::done())
 }
 
-async fn make(api: &Api, asked: Result<Option<CatalogCommand>, String>) -> Result<(), Problem> {
+/// One that differs and stays is nothing to be done.
+fn kept(kind: &str, vhost: &str, name: &str, stays: bool, asked: Asked) -> Asked {
+    match asked {
+        Err(why) if stays => {
+            tracing::warn!(
+                vhost,
+                name,
+                "definitions: this {kind} is there with other properties and stays as it is: {why}"
+            );
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
+async fn make(api: &Api, asked: Asked) -> Result<(), Problem> {
     match asked.map_err(Problem::Bad)? {
         Some(command) => change(api, command).await.map(drop).map_err(named),
         None => Ok(()),

@@ -6,17 +6,21 @@ use std::time::Instant;
 
 use cluster::limits::DESCRIBED_QUEUES_MAX;
 use cluster::{DescribedQueue, NotDescribed};
-use machine::{GroupId, QueueId};
+use machine::{GroupId, NodeId, QueueId, QueueStatus};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
 use super::change::{change, put_user};
-use super::{client, connections, import};
-use crate::limits::DESCRIBE_WAIT;
+use super::import::Differing;
+use super::{asking, client, connections, import, model, neighbours};
+use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT};
+use crate::neighbour::{Question, Standing};
 use crate::node::Facts;
+use crate::page::Shape;
+use crate::picture::{self, Picture, sort_key};
 use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
-use crate::routes::queues;
+use crate::routes::{nodes, overview, queues};
 use crate::work::{Listed, Queues, Work};
 
 pub(super) async fn perform(
@@ -33,17 +37,21 @@ pub(super) async fn perform(
             }
             Ok(reply)
         }
-        Work::PutUser { name, password, tags, reply } => {
+        Work::PutUser { name, password, tags, then, reply } => {
             put_user(api, name, password, tags).await?;
+            if let Some(command) = then {
+                change(api, command).await?;
+            }
             Ok(reply)
         }
         Work::Queues(listed) => queues(api, listed).await,
-        Work::Overview { seen, body } => overview(api, &seen, body).await,
+        Work::Overview { seen, body } => self::overview(api, facts, seen.as_deref(), body).await,
+        Work::Nodes { shape, one } => self::nodes(api, &shape, one).await,
         Work::Connections(wanted) => connections::connections(api, facts, wanted).await,
         Work::Client { vhost, step, reply } => {
             client::client(api, caller, vhost, step, reply).await
         }
-        Work::Import(import) => import::import(api, *import).await,
+        Work::Import(import) => import::import(api, *import, Differing::Refused).await,
         Work::QuorumCheck => quorum_check(api).await,
     }
 }
@@ -65,53 +73,140 @@ async fn describe(
     described
 }
 
-async fn queues(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
-    let Queues { queues, shape, listed } = wanted;
-    let described = describe(api, &queues).await;
+async fn queues(api: &Api, mut wanted: Queues) -> Result<Reply, Problem> {
+    let picture = match wanted.listed {
+        Listed::One | Listed::Page { .. } => None,
+        Listed::All { .. } if wanted.queues.len() <= ASKED_QUEUES_MAX => None,
+        Listed::All { .. } | Listed::Sorted { .. } => Some(model::picture(api).await),
+    };
+    if let (Listed::Sorted { total_count }, Some(picture)) = (wanted.listed, &picture) {
+        wanted = cut_out(wanted, total_count, picture);
+    }
+    match picture {
+        Some(picture) => Ok(as_pictured(api, &wanted, &picture)),
+        None => as_told(api, wanted).await,
+    }
+}
+
+/// The page of queues in the order of a column, if that is one of numbers; all queues otherwise.
+fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture) -> Queues {
+    let key = |queue: &QueueId| {
+        let (path, _) = wanted.shape.sorted_page()?;
+        picture.queues.get(queue).and_then(|standing| sort_key(path, standing))
+    };
+    let mut keyed: Vec<(Option<f64>, (GroupId, QueueId))> =
+        wanted.queues.iter().map(|queue| (key(&queue.1), *queue)).collect();
+    if keyed.iter().all(|(key, _)| key.is_none()) {
+        wanted.listed = Listed::All { total_count };
+        return wanted;
+    }
+    // Who says nothing comes first, as what has no value does elsewhere.
+    let order = |key: &Option<f64>| key.unwrap_or(-1.0);
+    keyed.sort_by(|(one, _), (other, _)| order(one).total_cmp(&order(other)));
+    if wanted.shape.sorted_page().is_some_and(|(_, is_reversed)| is_reversed) {
+        keyed.reverse();
+    }
+    let filtered_count = keyed.len();
+    let place = wanted.shape.place(filtered_count);
+    wanted.queues = keyed.drain(place).map(|(_, queue)| queue).collect();
+    wanted.listed = Listed::Page { filtered_count, total_count };
+    wanted
+}
+
+/// Queues as the picture has them.
+fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
+    let catalog = api.0.cluster.catalog();
+    // Who was deleted meanwhile is in no list.
+    let known = wanted.queues.iter().filter_map(|(_, id)| Some((id, catalog.queue_by_id(*id)?)));
+    let items = known.map(|(id, queue)| {
+        let said = picture.queues.get(id).map(|standing| queues::Said {
+            leader: standing.node,
+            status: &standing.status,
+            rates: standing.rates,
+            more: None,
+        });
+        queues::shown(&catalog, queue, said.as_ref())
+    });
+    listed(&wanted.shape, wanted.listed, items.collect())
+}
+
+/// Queues as their leaders tell of them now.
+async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
+    let described = describe(api, &wanted.queues).await;
     let now = now_ms();
     let rates: BTreeMap<QueueId, PerSecond> = {
         let mut rates = api.0.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = queues.iter().zip(&described);
+        let said = wanted.queues.iter().zip(&described);
         let said = said.filter_map(|((_, id), said)| Some((*id, said.as_ref().ok()?)));
-        said.map(|(id, said)| (id, rates.of(id, now, queues::totals(said)))).collect()
+        said.map(|(id, said)| (id, rates.of(id, now, picture::totals(&said.queue.status))))
+            .collect()
     };
     let catalog = api.0.cluster.catalog();
-    let mut items = Vec::with_capacity(queues.len());
-    for ((_, id), said) in queues.iter().zip(&described) {
+    let mut items = Vec::with_capacity(wanted.queues.len());
+    for ((_, id), told) in wanted.queues.iter().zip(&described) {
         // Who was deleted meanwhile is in no list.
         let Some(queue) = catalog.queue_by_id(*id) else { continue };
-        if matches!(said, Err(NotDescribed::NoQueue)) {
+        if matches!(told, Err(NotDescribed::NoQueue)) {
             continue;
         }
-        let said = said.as_ref().ok().map(Box::as_ref);
-        let rates = rates.get(id).copied().unwrap_or_default();
-        let mut item = queues::shown(&catalog, queue, said, rates);
-        if let (Listed::One, Some(said), Value::Object(fields)) = (listed, said, &mut item) {
-            fields.insert("consumer_details".to_owned(), queues::consumers(queue, said));
+        let told = told.as_ref().ok().map(Box::as_ref);
+        let said = told.map(|told| queues::Said {
+            leader: told.leader,
+            status: &told.queue.status,
+            rates: rates.get(id).copied().unwrap_or_default(),
+            more: Some(told),
+        });
+        let mut item = queues::shown(&catalog, queue, said.as_ref());
+        if let (Listed::One, Some(told), Value::Object(fields)) = (wanted.listed, told, &mut item) {
+            fields.insert("consumer_details".to_owned(), queues::consumers(queue, told));
         }
         items.push(item);
     }
-    Ok(match listed {
-        Listed::One => {
-            let item = items.pop().ok_or(Problem::NotFound)?;
-            Reply::of(shape.columns_of(item))
+    if wanted.listed == Listed::One {
+        let item = items.pop().ok_or(Problem::NotFound)?;
+        return Ok(Reply::of(wanted.shape.columns_of(item)));
+    }
+    Ok(listed(&wanted.shape, wanted.listed, items))
+}
+
+fn listed(shape: &Shape, listed: Listed, items: Vec<Value>) -> Reply {
+    match listed {
+        Listed::One | Listed::All { .. } | Listed::Sorted { .. } => {
+            let total_count = match listed {
+                Listed::All { total_count } | Listed::Sorted { total_count } => total_count,
+                Listed::One | Listed::Page { .. } => items.len(),
+            };
+            shape.reply(items, total_count)
         }
-        Listed::All { total_count } => shape.reply(items, total_count),
         Listed::Page { filtered_count, total_count } => {
             shape.reply_with(items, filtered_count, total_count)
         }
-    })
+    }
 }
 
 async fn overview(
     api: &Api,
-    seen: &[(GroupId, QueueId)],
+    facts: &Facts,
+    seen: Option<&[(GroupId, QueueId)]>,
     mut body: Value,
 ) -> Result<Reply, Problem> {
+    let mut all = facts.totals;
+    let others = asking::ask_others::<Standing>(api, &Question::Standing).await;
+    others.into_iter().filter_map(|(_, told)| told.ok()).for_each(|told| all += told.totals);
+    overview::add_totals(&mut body, &all);
+    let Some(seen) = seen else { return Ok(Reply::of(body)) };
     let (mut ready, mut unacked) = (0, 0);
-    for said in describe(api, seen).await.iter().flatten() {
-        ready += said.queue.status.ready;
-        unacked += said.queue.status.unsettled;
+    let mut add = |status: &QueueStatus| {
+        ready += status.ready;
+        unacked += status.unsettled;
+    };
+    if seen.len() <= ASKED_QUEUES_MAX {
+        let told = describe(api, seen).await;
+        told.iter().flatten().for_each(|told| add(&told.queue.status));
+    } else {
+        let picture = model::picture(api).await;
+        let found = seen.iter().filter_map(|(_, queue)| picture.queues.get(queue));
+        found.for_each(|standing| add(&standing.status));
     }
     if let Value::Object(fields) = &mut body {
         let totals = json!({
@@ -122,6 +217,24 @@ async fn overview(
         fields.insert("queue_totals".to_owned(), totals);
     }
     Ok(Reply::of(body))
+}
+
+async fn nodes(api: &Api, shape: &Shape, one: Option<NodeId>) -> Result<Reply, Problem> {
+    let me = api.0.cluster.node();
+    let mut items = BTreeMap::from([(me, neighbours::standing(api).shown)]);
+    if one != Some(me) {
+        let others = asking::ask_others::<Standing>(api, &Question::Standing).await;
+        items.extend(others.into_iter().map(|(node, told)| match told {
+            Ok(told) => (node, told.shown),
+            Err(why) => (node, nodes::silent(node, why)),
+        }));
+    }
+    let Some(one) = one else {
+        let count = items.len();
+        return Ok(shape.reply(items.into_values().collect(), count));
+    };
+    let item = items.remove(&one).ok_or(Problem::NotFound)?;
+    Ok(Reply::of(shape.columns_of(item)))
 }
 
 /// Whether every group of which this node keeps a replica has a majority without it.

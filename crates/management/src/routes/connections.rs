@@ -1,4 +1,4 @@
-//! Connections, channels and consumers of the node that is asked.
+//! Connections, channels and consumers of all nodes.
 //!
 //! Who monitors sees all of them; others see their own.
 

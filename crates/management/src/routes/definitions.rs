@@ -1,10 +1,14 @@
 //! Definitions: what a broker is made of, without its messages; written out, and brought in.
 
 use broker::operator::{NewBinding, NewExchange, NewQueue};
-use machine::{CatalogCommand, PolicyKind, Vhost};
+use machine::{Catalog, CatalogCommand, PolicyKind, Vhost};
 use serde_json::{Map, Value, json};
 
-use super::{bindings, exchanges, overview, permissions, policies, queues, users, vhosts};
+use super::parameters::{self, OPERATOR_POLICY, VHOST_LIMITS};
+use super::{
+    bindings, exchanges, limits, overview, permissions, policies, queues, topic_permissions, users,
+    vhosts,
+};
 use crate::arguments;
 use crate::asked::{Asked, Body};
 use crate::import::Import;
@@ -12,27 +16,24 @@ use crate::node::View;
 use crate::reply::Problem;
 use crate::work::Work;
 
-/// What a parameter is that is an operator's policy.
-const OPERATOR_POLICY: &str = "operator_policy";
-
 pub(super) fn export(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {
     let catalog = view.catalog;
     let all: Vec<&Vhost> = catalog.vhosts().collect();
-    let vhosts: Vec<Value> = all.iter().map(|vhost| json!({ "name": vhost.name() })).collect();
+    let vhosts: Vec<Value> = all.iter().map(|vhost| vhosts::shown(vhost)).collect();
     let users: Vec<Value> = catalog.users().map(users::shown).collect();
     let permissions: Vec<Value> = catalog.users().flat_map(permissions::of).collect();
-    let name = view.facts.name();
+    let topics: Vec<Value> = catalog.users().flat_map(topic_permissions::of).collect();
     let mut body = json!({
         "rabbit_version": overview::RABBITMQ_VERSION,
         "rabbitmq_version": overview::RABBITMQ_VERSION,
         "product_name": "Millrace",
         "product_version": env!("CARGO_PKG_VERSION"),
-        "original_cluster_name": name,
+        "original_cluster_name": overview::name(view),
         "users": users,
         "vhosts": vhosts,
         "permissions": permissions,
-        "topic_permissions": [],
-        "global_parameters": [],
+        "topic_permissions": topics,
+        "global_parameters": parameters::globals(catalog.name()),
     });
     if let Value::Object(fields) = &mut body {
         fields.extend(parts_of(&all, true));
@@ -71,36 +72,31 @@ fn parts_of(vhosts: &[&Vhost], names_vhost: bool) -> Map<String, Value> {
     parts.insert("exchanges".to_owned(), exchanges.map(tidy).collect());
     let policies = vhosts.iter().flat_map(|vhost| policies::of(vhost, PolicyKind::User));
     parts.insert("policies".to_owned(), policies.map(tidy).collect());
-    let operators = vhosts.iter().flat_map(|vhost| policies::of(vhost, PolicyKind::Operator));
-    parts.insert("parameters".to_owned(), operators.map(parameter).map(tidy).collect());
+    let parameters = vhosts.iter().flat_map(|vhost| parameters::of(vhost));
+    parts.insert("parameters".to_owned(), parameters.map(tidy).collect());
     let bindings = vhosts.iter().flat_map(|vhost| bindings::defined(vhost));
     parts.insert("bindings".to_owned(), bindings.map(tidy).collect());
     parts
 }
 
-/// RabbitMQ's definitions have operators' policies among the parameters.
-fn parameter(mut policy: Value) -> Value {
-    let mut value = Map::new();
-    if let Value::Object(fields) = &mut policy {
-        for field in ["pattern", "apply-to", "definition", "priority"] {
-            value.extend(fields.remove_entry(field));
-        }
-        fields.insert("component".to_owned(), OPERATOR_POLICY.into());
-        fields.insert("value".to_owned(), value.into());
-    }
-    policy
+pub(super) fn import(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    Ok(Work::Import(Box::new(read(view.catalog, &asked.object()?)?)))
 }
 
-pub(super) fn import(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let body = asked.object()?;
+/// What definitions say, to be brought into this catalog.
+pub(crate) fn read(catalog: &Catalog, body: &Body) -> Result<Import, Problem> {
     let mut import = Import::default();
-    refuse_what_is_missing(&body)?;
-    for vhost in objects(&body, "vhosts")? {
-        vhosts::check(&vhost)?;
-        import.vhosts.push(CatalogCommand::CreateVhost { name: vhost.needed("name")?.to_owned() });
+    for parameter in objects(body, "global_parameters")? {
+        import.vhosts.extend(global_parameter(&parameter)?);
     }
-    for user in objects(&body, "users")? {
-        vhosts::no_limits(&user)?;
+    for vhost in objects(body, "vhosts")? {
+        let name = vhost.needed("name")?;
+        let before = catalog.vhost(name).map(|known| known.metadata.clone());
+        import.vhosts.push(CatalogCommand::CreateVhost { name: name.to_owned() });
+        import.vhosts.extend(vhosts::set(name, before.unwrap_or_default(), &vhost)?);
+    }
+    for user in objects(body, "users")? {
+        import.permissions.extend(users::limits(user.needed("name")?, &user)?);
         let (name, tags) = (user.needed("name")?.to_owned(), users::tags(&user)?);
         match users::password(&user)? {
             users::Password::Plain(password) => import.plain_users.push((name, password, tags)),
@@ -109,35 +105,40 @@ pub(super) fn import(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
             }
         }
     }
-    for permission in objects(&body, "permissions")? {
+    for permission in objects(body, "permissions")? {
         let (user, vhost) = (permission.needed("user")?, permission.needed("vhost")?);
         import.permissions.push(permissions::set(user, vhost, &permission)?);
     }
-    parts(&body, None, &mut import)?;
-    Ok(Work::Import(Box::new(import)))
+    for permission in objects(body, "topic_permissions")? {
+        let (user, vhost) = (permission.needed("user")?, permission.needed("vhost")?);
+        import.permissions.push(topic_permissions::set(user, vhost, &permission)?);
+    }
+    parts(body, None, &mut import)?;
+    Ok(import)
 }
 
 pub(super) fn import_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
     let body = asked.object()?;
-    refuse_what_is_missing(&body)?;
     let mut import = Import::default();
     parts(&body, Some(asked.vhost()), &mut import)?;
     Ok(Work::Import(Box::new(import)))
 }
 
-/// What this broker does not have is refused before anything is brought in: it would be lost without a word.
-fn refuse_what_is_missing(body: &Body) -> Result<(), Problem> {
-    for part in ["topic_permissions"] {
-        if !body.list(part)?.is_empty() {
-            let why = format!(
-                "{part} are not supported yet: nothing was imported. Take '{part}' out of the definitions to import \
-                 the rest"
-            );
-            return Err(Problem::Bad(why));
+/// Those that RabbitMQ sets by itself are its own business; others are refused before anything is brought in: they would
+/// be lost without a word.
+fn global_parameter(parameter: &Body) -> Result<Option<CatalogCommand>, Problem> {
+    match parameter.needed("name")? {
+        "cluster_name" => {
+            let name = parameter.needed_short("value")?.to_owned();
+            Ok(Some(CatalogCommand::SetClusterName { name }))
         }
+        "internal_cluster_id" => Ok(None),
+        other => Err(Problem::bad(format!(
+            "the global parameter '{other}' is not supported: nothing was imported. Take it out of the definitions to \
+             import the rest"
+        ))),
     }
-    Ok(())
 }
 
 fn parts(body: &Body, vhost: Option<&str>, import: &mut Import) -> Result<(), Problem> {
@@ -152,7 +153,7 @@ fn parts(body: &Body, vhost: Option<&str>, import: &mut Import) -> Result<(), Pr
         import.policies.push(policies::set(&vhost, name, PolicyKind::User, &policy)?);
     }
     for parameter in objects(body, "parameters")? {
-        import.policies.push(operator_policy(&parameter, vhost)?);
+        import.policies.push(self::parameter(&parameter, vhost)?);
     }
     for queue in objects(body, "queues")? {
         import.queues.push(NewQueue {
@@ -193,18 +194,24 @@ fn parts(body: &Body, vhost: Option<&str>, import: &mut Import) -> Result<(), Pr
     Ok(())
 }
 
-/// Other parameters than operators' policies are refused.
-fn operator_policy(parameter: &Body, vhost: Option<&str>) -> Result<CatalogCommand, Problem> {
+/// Other parameters than operators' policies and limits are refused.
+fn parameter(parameter: &Body, vhost: Option<&str>) -> Result<CatalogCommand, Problem> {
     let component = parameter.needed("component")?;
-    if component != OPERATOR_POLICY {
-        return Err(Problem::bad(format!(
-            "parameters of '{component}' are not supported yet: nothing was imported. Take them out of the definitions \
-             to import the rest"
-        )));
+    let place = || vhost.map_or_else(|| parameter.needed("vhost"), Ok);
+    let value = parameter.object("value")?;
+    match component {
+        OPERATOR_POLICY => {
+            policies::set(place()?, parameter.needed("name")?, PolicyKind::Operator, &Body(value))
+        }
+        VHOST_LIMITS => {
+            let (vhost, limits) = (place()?.to_owned(), limits::vhosts(&value)?);
+            Ok(CatalogCommand::SetVhostLimits { vhost, limits })
+        }
+        other => Err(Problem::bad(format!(
+            "parameters of '{other}' are not supported: nothing was imported. Take them out of the definitions to \
+             import the rest"
+        ))),
     }
-    let vhost = vhost.map_or_else(|| parameter.needed("vhost"), Ok)?;
-    let value = Body(parameter.object("value")?);
-    policies::set(vhost, parameter.needed("name")?, PolicyKind::Operator, &value)
 }
 
 fn objects(body: &Body, name: &str) -> Result<Vec<Body>, Problem> {

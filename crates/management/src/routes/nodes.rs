@@ -1,36 +1,42 @@
 //! Nodes of the cluster.
 
+use cluster::NotTold;
 use machine::NodeId;
 use serde_json::{Value, json};
 
 use super::overview::exchange_types;
 use crate::asked::Asked;
-use crate::node::{View, name_of};
+use crate::node::{Facts, View, name_of};
 use crate::page::Shape;
 use crate::reply::Problem;
 use crate::work::Work;
 
-pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let items = view.catalog.nodes().map(|node| shown(view, node.node)).collect();
-    Ok(Work::list(&Shape::of(asked)?, items))
+pub(super) fn list(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    Ok(Work::Nodes { shape: Shape::of(asked)?, one: None })
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let mut nodes = view.catalog.nodes().map(|node| node.node);
     let node = nodes.find(|node| name_of(*node) == asked.part("node"));
     let node = node.ok_or(Problem::NotFound)?;
-    Ok(Work::answer(Shape::of(asked)?.columns_of(shown(view, node))))
+    Ok(Work::Nodes { shape: Shape::of(asked)?, one: Some(node) })
 }
 
-/// This node says how it is; of others only their names are known here.
-fn shown(view: &View<'_>, node: NodeId) -> Value {
-    let facts = view.facts;
-    if node != facts.node {
-        return json!({ "name": name_of(node), "type": "disc" });
+/// A node that has not said how it stands.
+pub(crate) fn silent(node: NodeId, why: NotTold) -> Value {
+    let mut shown = json!({ "name": name_of(node), "type": "disc" });
+    // One that is too old to be asked, or has too much to do, does run.
+    if let (NotTold::Unreachable, Value::Object(fields)) = (why, &mut shown) {
+        fields.insert("running".to_owned(), false.into());
     }
+    shown
+}
+
+/// How this node is.
+pub(crate) fn shown(facts: &Facts) -> Value {
     let resources = &facts.resources;
     json!({
-        "name": name_of(node),
+        "name": facts.name(),
         "type": "disc",
         "running": true,
         "os_pid": std::process::id().to_string(),

@@ -1,13 +1,13 @@
 //! The broker as a whole, and who asks.
 
+use machine::CatalogCommand;
 use serde_json::{Value, json};
 
 use super::queues;
 use crate::asked::Asked;
-use crate::limits::TOTALLED_QUEUES_MAX;
-use crate::node::{Facts, View};
+use crate::node::{Facts, Totals, View};
 use crate::page::Shape;
-use crate::reply::Problem;
+use crate::reply::{Problem, Reply};
 use crate::work::Work;
 
 /// The release of RabbitMQ whose API this is: tools look at it before they ask for more.
@@ -31,7 +31,6 @@ const EXCHANGE_TYPES: [&str; 9] = [
 pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let facts = view.facts;
     let seen = queues::seen(view, asked)?;
-    let totals = &facts.totals;
     let exchange_count: usize = view.catalog.vhosts().map(|vhost| vhost.exchanges().count()).sum();
     let body = json!({
         "management_version": RABBITMQ_VERSION,
@@ -39,7 +38,7 @@ pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
         "product_version": env!("CARGO_PKG_VERSION"),
         "product_name": "Millrace",
         "rabbitmq_version": RABBITMQ_VERSION,
-        "cluster_name": name(facts),
+        "cluster_name": name(view),
         "erlang_version": ERLANG_VERSION,
         "erlang_full_version": ERLANG_VERSION,
         "node": facts.name(),
@@ -47,27 +46,15 @@ pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
         "listeners": listeners(facts),
         "contexts": contexts(facts),
         "statistics_db_event_queue": 0,
-        "message_stats": message_stats(facts),
-        "churn_rates": {
-            "connection_created": totals.connections_opened,
-            "connection_closed": totals.connections_closed,
-            "channel_created": totals.channels_opened,
-            "channel_closed": totals.channels_closed,
-        },
         "object_totals": {
-            "channels": totals.channels,
-            "connections": totals.connections,
-            "consumers": totals.consumers,
             "exchanges": exchange_count,
             "queues": seen.len(),
         },
         "disable_stats": false,
         "enable_queue_totals": false,
     });
-    if seen.len() > TOTALLED_QUEUES_MAX || asked.says("disable_stats") {
-        return Ok(Work::answer(body));
-    }
-    Ok(Work::Overview { seen, body })
+    let is_wanted = !asked.says("disable_stats");
+    Ok(Work::Overview { seen: is_wanted.then_some(seen), body })
 }
 
 pub(super) fn exchange_types() -> Value {
@@ -75,10 +62,10 @@ pub(super) fn exchange_types() -> Value {
     types.to_vec().into()
 }
 
-/// What clients of this node did since it started.
-fn message_stats(facts: &Facts) -> Value {
-    let totals = &facts.totals;
-    json!({
+/// Adds what the clients of all nodes have, and did since the nodes started.
+pub(crate) fn add_totals(body: &mut Value, totals: &Totals) {
+    let Value::Object(fields) = body else { return };
+    let stats = json!({
         "publish": totals.published,
         "confirm": totals.confirmed,
         "return_unroutable": totals.returned,
@@ -87,7 +74,20 @@ fn message_stats(facts: &Facts) -> Value {
         "get": totals.got,
         "deliver_get": totals.delivered + totals.got,
         "ack": totals.acked,
-    })
+    });
+    let churn = json!({
+        "connection_created": totals.connections_opened,
+        "connection_closed": totals.connections_closed,
+        "channel_created": totals.channels_opened,
+        "channel_closed": totals.channels_closed,
+    });
+    fields.insert("message_stats".to_owned(), stats);
+    fields.insert("churn_rates".to_owned(), churn);
+    if let Some(Value::Object(objects)) = fields.get_mut("object_totals") {
+        objects.insert("channels".to_owned(), totals.channels.into());
+        objects.insert("connections".to_owned(), totals.connections.into());
+        objects.insert("consumers".to_owned(), totals.consumers.into());
+    }
 }
 
 fn listeners(facts: &Facts) -> Value {
@@ -117,12 +117,22 @@ fn contexts(facts: &Facts) -> Value {
     served.map(context).collect()
 }
 
-fn name(facts: &Facts) -> String {
-    crate::node::cluster_name(facts.cluster)
+/// What operators call the cluster; its number, if they have not named it.
+pub(super) fn name(view: &View<'_>) -> String {
+    match view.catalog.name() {
+        "" => crate::node::cluster_name(view.facts.cluster),
+        name => name.to_owned(),
+    }
 }
 
 pub(super) fn cluster_name(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {
-    Ok(Work::answer(json!({ "name": name(view.facts) })))
+    Ok(Work::answer(json!({ "name": name(view) })))
+}
+
+pub(super) fn put_cluster_name(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let name = asked.object()?.needed_short("name")?.to_owned();
+    let commands = vec![CatalogCommand::SetClusterName { name }];
+    Ok(Work::Change { commands, reply: Reply::done() })
 }
 
 pub(super) fn whoami(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {

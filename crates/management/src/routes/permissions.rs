@@ -43,7 +43,7 @@ fn shown(user: &User, vhost: &str, permissions: &Permissions) -> Value {
 }
 
 /// The user, if the path's vhost and user are there.
-fn user<'a>(view: &View<'a>, asked: &Asked) -> Result<&'a User, Problem> {
+pub(super) fn user<'a>(view: &View<'a>, asked: &Asked) -> Result<&'a User, Problem> {
     view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
     view.catalog.user(asked.part("user")).ok_or(Problem::NotFound)
 }

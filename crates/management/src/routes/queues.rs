@@ -2,13 +2,15 @@
 
 use client::QueueSpec;
 use cluster::DescribedQueue;
-use machine::{Catalog, Governed, GroupId, PolicyKind, Queue, QueueId, SessionOwner};
+use machine::{
+    Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueueStatus, SessionOwner,
+};
 use serde_json::{Map, Value, json};
 
 use crate::asked::Asked;
 use crate::node::{View, name_of};
 use crate::page::Shape;
-use crate::rates::{PerSecond, Totals};
+use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
 use crate::work::{Listed, Queues, Step, Work};
 use crate::{access, arguments};
@@ -35,6 +37,7 @@ fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Problem> {
             let filtered_count = queues.len();
             (queues[window].to_vec(), Listed::Page { filtered_count, total_count })
         }
+        None if shape.sorted_page().is_some() => (queues, Listed::Sorted { total_count }),
         None => (queues, Listed::All { total_count }),
     };
     let queues = queues.into_iter().map(|queue| (queue.group, queue.id)).collect();
@@ -47,13 +50,17 @@ pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     Ok(Work::Queues(Queues { queues, shape: Shape::of(asked)?, listed: Listed::One }))
 }
 
+/// What a queue's leader says of it.
+pub(crate) struct Said<'a> {
+    pub(crate) leader: NodeId,
+    pub(crate) status: &'a QueueStatus,
+    pub(crate) rates: PerSecond,
+    /// What it says only if it is asked for this queue.
+    pub(crate) more: Option<&'a DescribedQueue>,
+}
+
 /// A queue and what its leader says of it; `None`: it says nothing.
-pub(crate) fn shown(
-    catalog: &Catalog,
-    queue: &Queue,
-    described: Option<&DescribedQueue>,
-    rates: PerSecond,
-) -> Value {
+pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -> Value {
     let mut fields = Map::new();
     let Value::Object(known) = defined(queue) else { return Value::Null };
     fields.extend(known);
@@ -64,7 +71,7 @@ pub(crate) fn shown(
         "policy": queue.governed().and_then(|governed| governed.policy.clone()),
         "operator_policy": queue.governed().and_then(|governed| governed.operator_policy.clone()),
         "effective_policy_definition": policy_definition(catalog, &queue.vhost, queue.governed()),
-        "state": if described.is_some() { "running" } else { "down" },
+        "state": if said.is_some() { "running" } else { "down" },
     }) else {
         return Value::Null;
     };
@@ -72,8 +79,8 @@ pub(crate) fn shown(
     if let Some(owner) = queue.exclusive {
         fields.insert("owner_pid_details".to_owned(), owner_of(owner));
     }
-    match described {
-        Some(described) => fields.extend(counted(described, rates)),
+    match said {
+        Some(said) => fields.extend(counted(catalog, queue, said)),
         None => {
             let leader = catalog.preferred_leader(queue.group).or(queue.node);
             fields.insert("node".to_owned(), leader.map(name_of).into());
@@ -125,16 +132,14 @@ pub(super) fn defined(queue: &Queue) -> Value {
     })
 }
 
-/// Since when a queue counts what.
-pub(crate) fn totals(described: &DescribedQueue) -> Totals {
-    let counters = &described.queue.status.counters;
-    Totals { published: counters.enqueued, acked: counters.settled }
-}
-
-fn counted(described: &DescribedQueue, rates: PerSecond) -> Map<String, Value> {
-    let DescribedQueue { queue, leader, voters, .. } = described;
-    let status = &queue.status;
+fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Value> {
+    let Said { leader, status, rates, more } = said;
     let counters = &status.counters;
+    let voters: &[NodeId] = match (more, queue.node) {
+        (_, Some(_)) => &[],
+        (Some(more), None) => &more.voters,
+        (None, None) => catalog.voters(queue.group),
+    };
     let members: Vec<String> = match voters.is_empty() {
         true => vec![name_of(*leader)],
         false => voters.iter().copied().map(name_of).collect(),
@@ -147,7 +152,7 @@ fn counted(described: &DescribedQueue, rates: PerSecond) -> Map<String, Value> {
         "messages_ready": status.ready,
         "messages_unacknowledged": status.unsettled,
         "consumers": status.consumers,
-        "message_bytes_ready": queue.ready_bytes,
+        "message_bytes_ready": more.and_then(|more| more.queue.ready_bytes),
         "message_stats": {
             "publish": counters.enqueued,
             "publish_details": { "rate": rates.published },
@@ -155,7 +160,7 @@ fn counted(described: &DescribedQueue, rates: PerSecond) -> Map<String, Value> {
             "ack_details": { "rate": rates.acked },
         },
         "millrace": {
-            "term": described.term,
+            "term": more.map(|more| more.term),
             "delayed": status.delayed,
             "leaving": status.leaving,
             "published_bytes": counters.enqueued_bytes,

@@ -31,7 +31,7 @@ pub(super) fn shown(user: &User) -> Value {
         "password_hash": user.password_hash,
         "hashing_algorithm": algorithm(&user.password_hash),
         "tags": user.tags,
-        "limits": {},
+        "limits": super::limits::user_value(user.limits),
     })
 }
 
@@ -50,15 +50,22 @@ pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let name = asked.part("user").to_owned();
     let reply = Reply::put(view.catalog.user(&name).is_some());
     let body = asked.object()?;
-    super::vhosts::no_limits(&body)?;
     let tags = tags(&body)?;
+    let then = limits(&name, &body)?;
     match password(&body)? {
-        Password::Plain(password) => Ok(Work::PutUser { name, password, tags, reply }),
+        Password::Plain(password) => Ok(Work::PutUser { name, password, tags, then, reply }),
         Password::Hashed(password_hash) => {
-            let commands = vec![CatalogCommand::PutUser { name, password_hash, tags }];
-            Ok(Work::Change { commands, reply })
+            let put = CatalogCommand::PutUser { name, password_hash, tags };
+            Ok(Work::Change { commands: [put].into_iter().chain(then).collect(), reply })
         }
     }
+}
+
+/// What a body says of a user's limits; nothing leaves them as they are.
+pub(super) fn limits(user: &str, body: &Body) -> Result<Option<CatalogCommand>, Problem> {
+    let Some(limits) = super::limits::said(body)? else { return Ok(None) };
+    let limits = super::limits::users(&limits)?;
+    Ok(Some(CatalogCommand::SetUserLimits { user: user.to_owned(), limits }))
 }
 
 /// What a body says of a password.

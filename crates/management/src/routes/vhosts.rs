@@ -1,7 +1,7 @@
 //! Virtual hosts.
 
-use machine::{CatalogCommand, Vhost};
-use serde_json::{Value, json};
+use machine::{CatalogCommand, QueueType, Vhost, VhostMetadata};
+use serde_json::{Map, Value};
 
 use crate::access;
 use crate::asked::{Asked, Body};
@@ -12,6 +12,8 @@ use crate::work::Work;
 
 /// The one that every broker begins with.
 const DEFAULT: &str = "/";
+/// What is said of it, as in RabbitMQ, if operators say nothing else.
+const DEFAULT_DESCRIPTION: &str = "Default virtual host";
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
@@ -25,62 +27,87 @@ pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     Ok(Work::answer(Shape::of(asked)?.columns_of(shown(vhost))))
 }
 
-fn shown(vhost: &Vhost) -> Value {
-    let is_default = vhost.name() == DEFAULT;
-    let description = if is_default { "Default virtual host" } else { "" };
-    json!({
-        "name": vhost.name(),
-        "description": description,
-        "tags": [],
-        "default_queue_type": "classic",
-        "metadata": { "description": description, "tags": [], "default_queue_type": "classic" },
-        "tracing": false,
-    })
+/// How a vhost is shown, and written into definitions.
+pub(super) fn shown(vhost: &Vhost) -> Value {
+    let metadata = metadata(vhost);
+    let mut fields = Map::new();
+    fields.insert("name".to_owned(), vhost.name().into());
+    fields.extend(metadata.clone());
+    fields.insert("metadata".to_owned(), metadata.into());
+    fields.insert("tracing".to_owned(), false.into());
+    fields.into()
+}
+
+fn metadata(vhost: &Vhost) -> Map<String, Value> {
+    let VhostMetadata { description, tags, default_queue_type } = &vhost.metadata;
+    let is_untold = vhost.name() == DEFAULT && description.is_empty();
+    let description = if is_untold { DEFAULT_DESCRIPTION } else { description };
+    let queue_type = default_queue_type.unwrap_or(QueueType::Classic).name();
+    Map::from_iter([
+        ("description".to_owned(), description.into()),
+        ("tags".to_owned(), tags.clone().into()),
+        ("default_queue_type".to_owned(), queue_type.into()),
+    ])
 }
 
 pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    check(&asked.object()?)?;
     let name = asked.vhost().to_owned();
-    let reply = Reply::put(view.catalog.vhost(&name).is_some());
+    let known = view.catalog.vhost(&name);
+    let reply = Reply::put(known.is_some());
     let mut commands = Vec::new();
-    if reply.status == http::StatusCode::CREATED {
+    if known.is_none() {
         commands.push(CatalogCommand::CreateVhost { name: name.clone() });
         // As in RabbitMQ: whoever makes a vhost may use it. What a token allows stands in the token.
         if asked.grant.is_none() {
             commands.push(super::permissions::all(&asked.user, &name));
         }
     }
+    let before = known.map(|vhost| vhost.metadata.clone()).unwrap_or_default();
+    commands.extend(set(&name, before, &asked.object()?)?);
     Ok(Work::Change { commands, reply })
 }
 
-/// Refuses what a vhost cannot be here. A description and tags are taken and not kept: nothing depends on them.
-pub(super) fn check(body: &Body) -> Result<(), Problem> {
+/// What a body says of a vhost, which is `before` so far; what it does not name stays.
+pub(super) fn set(
+    name: &str,
+    before: VhostMetadata,
+    body: &Body,
+) -> Result<Vec<CatalogCommand>, Problem> {
     if body.flag("tracing", false)? {
         return Err(Problem::bad("tracing is not supported"));
     }
-    let metadata = Body(body.object("metadata")?);
-    let of = |name: &str| -> Result<Option<String>, Problem> {
-        Ok(body.text(name)?.or(metadata.text(name)?).map(str::to_owned))
+    let inner = Body(body.object("metadata")?);
+    let text = |name: &str| -> Result<Option<&str>, Problem> {
+        Ok(body.text(name)?.or(inner.text(name)?))
     };
-    let kind = of("default_queue_type")?.or(of("defaultqueuetype")?);
-    if let Some(kind) = kind.filter(|kind| !["classic", "undefined", ""].contains(&kind.as_str())) {
-        let why = format!("a default queue type other than classic is not supported: '{kind}'");
-        return Err(Problem::Bad(why));
+    let mut metadata = before.clone();
+    if let Some(description) = text("description")?.filter(|it| *it != DEFAULT_DESCRIPTION) {
+        metadata.description = description.to_owned();
     }
-    no_limits(body)
+    if let Some(from) = [body, &inner].into_iter().find(|it| it.find("tags").is_some()) {
+        metadata.tags = super::users::tags(from)?;
+    }
+    if let Some(word) = text("default_queue_type")?.or(text("defaultqueuetype")?) {
+        metadata.default_queue_type = queue_type(word)?;
+    }
+    let mut commands = Vec::new();
+    if metadata != before {
+        commands.push(CatalogCommand::SetVhostMetadata { vhost: name.to_owned(), metadata });
+    }
+    if let Some(limits) = super::limits::said(body)? {
+        let limits = super::limits::vhosts(&limits)?;
+        commands.push(CatalogCommand::SetVhostLimits { vhost: name.to_owned(), limits });
+    }
+    Ok(commands)
 }
 
-/// Refuses limits, which nothing would obey.
-pub(super) fn no_limits(body: &Body) -> Result<(), Problem> {
-    let is_empty = match body.find("limits") {
-        None => true,
-        Some(Value::Array(list)) => list.is_empty(),
-        Some(Value::Object(fields)) => fields.is_empty(),
-        Some(_) => false,
-    };
-    match is_empty {
-        true => Ok(()),
-        false => Err(Problem::bad("limits of users and vhosts are not supported yet")),
+fn queue_type(word: &str) -> Result<Option<QueueType>, Problem> {
+    match word {
+        "" | "undefined" | "classic" => Ok(None),
+        "quorum" => Ok(Some(QueueType::Quorum)),
+        other => Err(Problem::Bad(format!(
+            "'{other}' cannot be a default queue type: there are classic and quorum"
+        ))),
     }
 }
 

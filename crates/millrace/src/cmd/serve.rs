@@ -33,7 +33,7 @@ use broker::io::broker::Broker;
 use broker::io::first_user::{self, FirstUser};
 use certificates::ServerTls;
 use cluster::{ClusterHandle, Failure, StartError};
-use management::io::Api;
+use management::io::{Api, BootDefinitions};
 use metrics::{Node, Stage};
 use oauth::io::Tokens;
 use port::Port;
@@ -111,6 +111,11 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(tokens) => tokens.map(Arc::new),
         Err(why) => return fail(&format!("OAuth: {why}")),
     };
+    let definitions = config.definitions.as_deref().map(BootDefinitions::load).transpose();
+    let definitions = match definitions {
+        Ok(definitions) => definitions,
+        Err(why) => return fail(&format!("The definitions cannot be brought in: {why}")),
+    };
     let ignored = config.ignored_variables();
     if args.check_config {
         let remark = ignored.map(|ignored| format!("{ignored}\n")).unwrap_or_default();
@@ -122,7 +127,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     open_files::raise();
     let reload = Reload { args, config: config.clone(), dial };
-    match serve(&config, listen.as_deref(), (tls, tokens), reload) {
+    let given = Given { tls, tokens, definitions };
+    match serve(&config, listen.as_deref(), given, reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
     }
@@ -157,12 +163,20 @@ fn variables() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
 }
 
-/// Serves until it is told to stop. `listen`: where other nodes are to reach this one. `tls`: what clients are shown;
-/// `tokens`: who judges theirs.
+/// What files said that the settings name.
+struct Given {
+    /// What clients are shown under TLS.
+    tls: Option<Arc<ServerTls>>,
+    /// Who judges clients' tokens.
+    tokens: Option<Arc<Tokens>>,
+    definitions: Option<BootDefinitions>,
+}
+
+/// Serves until it is told to stop. `listen`: where other nodes are to reach this one.
 fn serve(
     config: &Config,
     listen: Option<&str>,
-    (tls, tokens): (Option<Arc<ServerTls>>, Option<Arc<Tokens>>),
+    Given { tls, tokens, definitions }: Given,
     reload: Reload,
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -242,6 +256,7 @@ fn serve(
         api,
         tls,
         tokens,
+        definitions,
         broker,
     };
     let served = runtime.block_on(serving.run(port, sealed, http));
@@ -297,6 +312,7 @@ struct Serving<'a> {
     tls: Option<Arc<ServerTls>>,
     /// Who judges clients' tokens.
     tokens: Option<Arc<Tokens>>,
+    definitions: Option<BootDefinitions>,
 }
 
 impl Serving<'_> {
@@ -315,6 +331,7 @@ impl Serving<'_> {
         let tls = self.tls.clone();
         let secure =
             http.sealed_api.map(|listener| manage(listener, tls, &self.api)).transpose()?;
+        let neighbours = tokio::spawn(management::io::answer_neighbours(self.api.clone()));
         let waiting = self.cluster.clone();
         let ready = tokio::task::spawn_blocking(move || waiting.wait_ready());
         let others = Waiting::begin();
@@ -326,6 +343,7 @@ impl Serving<'_> {
             Err(why) => Err(why),
         };
         control.abort();
+        neighbours.abort();
         for task in watched.into_iter().chain(plain).chain(secure).chain(keeping) {
             task.abort();
         }
@@ -342,7 +360,7 @@ impl Serving<'_> {
         if let Some(address) = sealed_at {
             self.api.amqp_is_at(address, true);
         }
-        let drawn = first_user(self.config, self.is_new, address, &self.cluster).await?;
+        let drawn = self.first_users(address).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
         let dead_letters = tokio::spawn(dead_letters);
@@ -372,6 +390,25 @@ impl Serving<'_> {
             );
         }
         served
+    }
+
+    /// Brings in the definitions, and makes the user that there is to be if they have none. Gives the one whose
+    /// password was drawn.
+    async fn first_users(&self, address: SocketAddr) -> Result<Option<FirstUser>, String> {
+        let (config, cluster) = (self.config, &self.cluster);
+        let Some(definitions) = &self.definitions else {
+            return first_user(config, self.is_new, address, cluster).await;
+        };
+        // Who is chosen by a setting is there beside those of the definitions.
+        let needs_user = config.first_user.is_some() || !definitions.has_users();
+        let drawn = match needs_user {
+            true => first_user(config, self.is_new, address, cluster).await?,
+            false => None,
+        };
+        let is_first = self.is_new && is_founder(config) && !needs_user;
+        let brought = definitions.bring_in(&self.api, is_first).await;
+        brought.map_err(|why| format!("The definitions cannot be brought in: {why}"))?;
+        Ok(drawn)
     }
 
     /// Does what the node is told, until it is told to stop (true) or `end` comes (false).
@@ -507,14 +544,18 @@ async fn first_user(
         return first_user::make(cluster, chosen).await.map(|()| None);
     }
     let is_guest_bound = config.loopback_users.iter().any(|user| user == "guest");
-    let is_founder = config.peers.as_ref().is_none_or(|peers| {
-        let first = peers.peers.iter().map(|(node, _)| *node).min();
-        peers.join.is_none() && peers.node == first
-    });
-    match is_new && is_founder && is_guest_bound && !address.ip().is_loopback() {
+    match is_new && is_founder(config) && is_guest_bound && !address.ip().is_loopback() {
         true => first_user::draw(cluster).await,
         false => Ok(None),
     }
+}
+
+/// Whether this node is the first of a cluster that begins with it.
+fn is_founder(config: &Config) -> bool {
+    config.peers.as_ref().is_none_or(|peers| {
+        let first = peers.peers.iter().map(|(node, _)| *node).min();
+        peers.join.is_none() && peers.node == first
+    })
 }
 
 /// The lines that tell a newcomer what to do next. The first is what scripts wait for.

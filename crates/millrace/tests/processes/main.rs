@@ -2,8 +2,8 @@
 
 mod admin;
 mod client_tls;
-mod dashboards;
 mod commands_tls;
+mod dashboards;
 mod dead_letters;
 mod describe;
 mod doctor;

@@ -60,6 +60,14 @@ impl Managed {
         Self { node, address }
     }
 
+    /// A node of a cluster, with the API added by a restart.
+    fn of(mut node: Node) -> Self {
+        let address = free_address();
+        node.add_arguments(&["--http", &address]);
+        node.crash();
+        Self { node, address }
+    }
+
     /// Sends a request, as `user` if there is one.
     fn ask(&self, user: Option<(&str, &str)>, method: &str, path: &str, body: &str) -> Answer {
         let login = user.map_or(String::new(), |(name, password)| basic(name, password));
@@ -117,6 +125,8 @@ fn filled(path: &str, vhost: &str) -> String {
         "connection",
         "channel",
         "node",
+        "limit",
+        "component",
     ];
     let path =
         parts.iter().fold(path, |path, part| path.replace(&format!("{{{part}}}"), "nothing"));
@@ -161,7 +171,9 @@ fn every_route_refuses_whom_it_must() {
                 assert_eq!(status(secret("watcher"), &foreign), 401, "{what}: who only watches");
             }
         }
-        if ["/users", "/permissions", "/definitions"].iter().any(|part| path.starts_with(part)) {
+        let secret_parts =
+            ["/users", "/permissions", "/topic-permissions", "/user-limits", "/definitions"];
+        if secret_parts.iter().any(|part| path.starts_with(part)) {
             for user in ["manager", "watcher"] {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");
             }
@@ -380,6 +392,13 @@ async fn definitions_go_from_one_broker_to_another() {
         json!({ "pattern": "^jobs", "definition": { "max-length": 9 }, "apply-to": "queues" });
     source.done_at_last("PUT", "/policies/shop/short", &policy);
     source.done("PUT", "/operator-policies/shop/limit", &policy);
+    source.done("PUT", "/vhost-limits/shop/max-queues", &json!({ "value": 7 }));
+    source.done("PUT", "/user-limits/ann/max-channels", &json!({ "value": 9 }));
+    let topic = json!({ "exchange": "amq.topic", "write": "^{username}", "read": "" });
+    source.done("PUT", "/topic-permissions/shop/ann", &topic);
+    let described = json!({ "description": "the shop", "tags": "live,eu" });
+    source.done("PUT", "/vhosts/shop", &described);
+    source.done("PUT", "/cluster-name", &json!({ "name": "east" }));
     let mut definitions = source.done("GET", "/definitions", &Value::Null);
     let target = Managed::start("management-import");
     target.done_at_last("POST", "/definitions", &definitions);
@@ -387,13 +406,204 @@ async fn definitions_go_from_one_broker_to_another() {
     assert_eq!(target.done("GET", "/definitions", &Value::Null), definitions);
     target.connect("ann", "secret", "shop").await.unwrap();
 
-    definitions["topic_permissions"] = json!([{ "user": "ann" }]);
+    definitions["global_parameters"] = json!([{ "name": "mqtt_port", "value": 1 }]);
     definitions["vhosts"] = json!([{ "name": "other" }]);
     let refused = target.guest("POST", "/definitions", &definitions);
     assert_eq!(refused.status, 400);
     let reason = refused.body["reason"].as_str().unwrap();
-    assert!(reason.contains("topic_permissions are not supported yet"), "{reason}");
+    assert!(reason.contains("'mqtt_port' is not supported"), "{reason}");
     assert_eq!(target.guest("GET", "/vhosts/other", &Value::Null).status, 404, "all or nothing");
+}
+
+/// A file of definitions is brought in before clients are served, again at each start; with its users `guest` is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_are_brought_in_at_the_start() {
+    let address = free_address();
+    let file = |dir: &std::path::Path| dir.with_extension("json");
+    let mut definitions = json!({
+        "users": [{ "name": "ann", "password": "secret", "tags": "administrator" }],
+        "vhosts": [{ "name": "shop", "limits": [] }],
+        "permissions": [
+            { "user": "ann", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*" }
+        ],
+        "policies": [{
+            "vhost": "shop", "name": "short", "pattern": "^jobs", "apply-to": "queues",
+            "definition": { "max-length": 5 }, "priority": 0
+        }],
+        "queues": [{ "vhost": "shop", "name": "jobs", "durable": true, "arguments": {} }],
+    });
+    let path = file(&std::env::temp_dir().join(format!("millrace-boot-{}", std::process::id())));
+    std::fs::write(&path, definitions.to_string()).unwrap();
+    let given = path.to_str().unwrap();
+    let arguments = ["--http", &address, "--definitions", given];
+    let node = Node::start_with("management-boot", &arguments);
+    let mut managed = Managed { node, address };
+    let ann = Some(("ann", "secret"));
+    let mut client = managed.connect("ann", "secret", "shop").await.unwrap();
+    client.look_up_queue("jobs").await.unwrap();
+    let shown = managed.ask(ann, "GET", "/queues/shop/jobs", "").body;
+    assert_eq!(shown["policy"], "short");
+    assert_eq!(managed.guest("GET", "/whoami", &Value::Null).status, 401, "guest is gone");
+
+    // What clients have made since stays; what the file has more comes.
+    definitions["queues"][0]["arguments"] = json!({ "x-max-length": 7 });
+    definitions["vhosts"] = json!([{ "name": "shop" }, { "name": "other" }]);
+    std::fs::write(&path, definitions.to_string()).unwrap();
+    managed.node.crash();
+    let shown = managed.ask(ann, "GET", "/queues/shop/jobs", "").body;
+    assert_eq!(shown["arguments"], json!({}));
+    assert_eq!(managed.ask(ann, "GET", "/vhosts/other", "").status, 200);
+
+    definitions["users"] = json!([{ "name": "ann", "tags": 7 }]);
+    std::fs::write(&path, definitions.to_string()).unwrap();
+    managed.node.kill();
+    let (code, said) = managed.node.run_to_its_end();
+    assert_ne!(code, Some(0));
+    assert!(said.contains("tags should be a string"), "{said}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// What is over a limit is refused in RabbitMQ's words, and room comes back; topic permissions say which keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_and_topic_permissions_are_obeyed() {
+    let managed = Managed::start("management-limits");
+    managed.done("PUT", "/vhosts/shop", &json!({}));
+    managed.make_user("ann", "", &["shop"]);
+    let set = |path: &str, value: i64| {
+        managed.done_at_last("PUT", path, &json!({ "value": value }));
+    };
+    let connect = || managed.connect("ann", "secret", "shop");
+    let refused = async |why: &str| {
+        let error = connect().await.map(drop).unwrap_err();
+        assert_eq!(error.code(), Some(530), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    set("/user-limits/ann/max-connections", 2);
+    let (one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
+    refused("user connection limit (2) is reached").await;
+    drop(one);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let three = loop {
+        match connect().await {
+            Ok(connection) => break connection,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+    };
+    set("/user-limits/ann/max-connections", -1);
+    set("/vhost-limits/shop/max-connections", 1);
+    refused("connection limit (1) is reached").await;
+    let listed = managed.done("GET", "/vhost-limits", &Value::Null);
+    assert_eq!(listed, json!([{ "vhost": "shop", "value": { "max-connections": 1 } }]));
+    assert_eq!(managed.done("GET", "/user-limits", &Value::Null), json!([]));
+    managed.done("DELETE", "/vhost-limits/shop/max-connections", &Value::Null);
+    drop(three);
+
+    set("/vhost-limits/shop/max-queues", 1);
+    two.declare_queue(&QueueSpec::durable("one")).await.unwrap();
+    let over = two.declare_queue(&QueueSpec::durable("two")).await.unwrap_err();
+    assert_eq!(over.code(), Some(406));
+    let over = over.to_string();
+    assert!(over.contains("queue limit in vhost 'shop' (1) is reached"), "{over}");
+
+    let topic = json!({ "exchange": "amq.topic", "write": "^{username}\\.", "read": "" });
+    managed.done("PUT", "/topic-permissions/shop/ann", &topic);
+    let mut ann = connect().await.unwrap();
+    let to = |routing_key: &'static str| client::Address {
+        exchange: "amq.topic",
+        routing_key,
+        mandatory: false,
+    };
+    ann.publish(to("ann.orders"), &amqp::Properties::default(), b"1").await.unwrap();
+    let error = ann.publish(to("bob.orders"), &amqp::Properties::default(), b"1").await;
+    assert_eq!(error.unwrap_err().code(), Some(403));
+    managed.done("DELETE", "/topic-permissions/shop/ann", &Value::Null);
+    let mut ann = connect().await.unwrap();
+    ann.publish(to("bob.orders"), &amqp::Properties::default(), b"1").await.unwrap();
+
+    for (path, value, why) in [
+        ("/user-limits/ann/max-queues", json!(1), "no limit 'max-queues'"),
+        ("/vhost-limits/shop/max-channels", json!(1), "no limit 'max-channels'"),
+        ("/vhost-limits/shop/max-queues", json!("many"), "whole number"),
+        ("/vhost-limits/shop/max-queues", json!(1u64 << 40), "whole number"),
+        ("/vhost-limits/shop/max-queues", Value::Null, "missing"),
+    ] {
+        let answer = managed.guest("PUT", path, &json!({ "value": value }));
+        assert_eq!(answer.status, 400, "{path} {value}");
+        assert!(answer.body["reason"].as_str().unwrap().contains(why), "{path}: {}", answer.body);
+    }
+}
+
+/// Whichever node is asked tells of the connections of all, and closes any; limits count over all nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_tells_of_all() {
+    let nodes = Node::start_three("management-cluster").into_iter().map(Managed::of);
+    let [one, mut two, three] = nodes.collect::<Vec<_>>().try_into().ok().unwrap();
+    one.make_user("ann", "", &["%2F"]);
+    let mut client = until_connected(&two, "ann", "secret").await;
+    client.declare_queue(&QueueSpec::durable("jobs")).await.unwrap();
+    let names = |managed: &Managed, path: &str| -> Vec<String> {
+        let shown = managed.done("GET", path, &Value::Null);
+        let items = shown.as_array().unwrap().iter();
+        items.map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    until("the connection is in the list of another node", || {
+        names(&one, "/connections").len() == 1
+    });
+    let name = names(&one, "/connections").remove(0);
+    let path = format!("/connections/{}", name.replace(' ', "%20").replace('>', "%3E"));
+    let shown = one.done("GET", &path, &Value::Null);
+    assert_eq!((&shown["node"], &shown["user"]), (&json!("millrace@2"), &json!("ann")));
+    assert_eq!(one.done("GET", "/overview", &Value::Null)["object_totals"]["connections"], 1);
+    let nodes = one.done("GET", "/nodes", &Value::Null);
+    let running = nodes.as_array().unwrap().iter().map(|node| node["running"].clone());
+    assert_eq!(running.collect::<Vec<_>>(), [json!(true), json!(true), json!(true)]);
+
+    one.done_at_last("PUT", "/user-limits/ann/max-connections", &json!({ "value": 1 }));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // The others have said within seconds how many there are.
+    while let Ok(connection) = three.connect("ann", "secret", "/").await {
+        drop(connection);
+        assert!(std::time::Instant::now() < deadline, "a second connection at another node");
+    }
+    one.done("DELETE", &path, &Value::Null);
+    let closed = client.look_up_queue("jobs").await.unwrap_err();
+    assert_eq!(closed.code(), Some(320), "{closed:?}");
+    until("room comes back", || names(&one, "/connections").is_empty());
+    let again = until_connected(&three, "ann", "secret").await;
+    drop(again);
+    two.node.kill();
+    until("a node that is gone is not running", || {
+        one.done("GET", "/nodes/millrace@2", &Value::Null)["running"] == json!(false)
+    });
+}
+
+/// A connection, once there is room for it and its user is known there.
+async fn until_connected(managed: &Managed, user: &str, password: &str) -> Connection {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        match managed.connect(user, password, "/").await {
+            Ok(connection) => return connection,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+/// Queues that are declared without a type get that of their vhost, and are found by the same declaration again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vhost_gives_its_queues_a_type() {
+    let managed = Managed::start("management-types");
+    managed.done_at_last("PUT", "/vhosts/%2F", &json!({ "default_queue_type": "quorum" }));
+    let mut client = managed.connect("guest", "guest", "/").await.unwrap();
+    for _ in 0..2 {
+        client.declare_queue(&QueueSpec::durable("jobs")).await.unwrap();
+    }
+    let shown = managed.done("GET", "/queues/%2F/jobs", &Value::Null);
+    assert_eq!(
+        (&shown["type"], &shown["arguments"]["x-queue-type"]),
+        (&json!("quorum"), &json!("quorum"))
+    );
+    let vhost = managed.done("GET", "/vhosts/%2F", &Value::Null);
+    assert_eq!(vhost["default_queue_type"], "quorum");
 }
 
 /// So many connections and no more; who has one is served all the same.
@@ -441,13 +651,13 @@ fn bad_requests_are_answered_in_words_and_no_secret_is_shown() {
         ("POST", "/exchanges/%2F/amq.direct/publish", "{}"),
         ("POST", "/definitions", r#"{"queues":[{"name":"q"}]}"#),
         ("PUT", "/vhosts/traced", r#"{"tracing":true}"#),
-        ("PUT", "/vhosts/typed", r#"{"default_queue_type":"quorum"}"#),
-        ("PUT", "/users/ann", r#"{"password":"x","tags":"","limits":{"max-connections":1}}"#),
+        ("PUT", "/vhosts/typed", r#"{"default_queue_type":"stream"}"#),
+        ("PUT", "/users/ann", r#"{"password":"x","tags":"","limits":{"max-speed":1}}"#),
         ("POST", "/definitions", r#"{"vhosts":[{"name":"v","limits":[{"name":"max-queues"}]}]}"#),
         (
             "POST",
             "/definitions",
-            r#"{"vhosts":[{"name":"v","metadata":{"default_queue_type":"quorum"}}]}"#,
+            r#"{"vhosts":[{"name":"v","metadata":{"default_queue_type":"stream"}}]}"#,
         ),
         (
             "POST",

@@ -336,7 +336,7 @@ async fn a_server_that_nobody_vouches_for_or_that_answers_nonsense_gives_no_keys
     let server = KeyServer::start(&authority).await;
     let issuer = Issuer::new("one");
     let url = format!("oauth_jwks_url=https://localhost:{}/keys", server.address.port());
-    let start = |test, authority: &Authority| {
+    let start = |test: &str, authority: &Authority| {
         let believed = format!("oauth_jwks_cacertfile={}", authority.file("ca.pem"));
         Broker::start_in(Broker::folder(test), &[&url, &believed])
     };
@@ -359,7 +359,8 @@ async fn a_server_that_nobody_vouches_for_or_that_answers_nonsense_gives_no_keys
     .enumerate()
     {
         server.answer(answer);
-        let broker = start(&format!("nonsense-{at}"), &authority);
+        let name = format!("nonsense-{at}");
+        let broker = start(&name, &authority);
         until("the node says what is wrong", || broker.log().contains("cannot read the keys"));
         assert_eq!(Wire::open(&broker.url, &issuer.token("ann", ALL, 600)).map(drop), Err(403));
     }

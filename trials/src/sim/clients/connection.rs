@@ -300,10 +300,13 @@ impl Connection {
             outbound_bytes: together.outbound_bytes,
             consumers: together.consumers,
             replies: &NoAddresses,
+            quotas: &life.population,
         };
         if self.driver.step(self.clock.at(now), &view, input).is_err() {
             return self.hang_up(outside);
         }
+        let channels = self.driver.session().channel_count();
+        life.population.borrow_mut().set_channels(self.home.session, channels);
         self.unread_since = match self.driver.socket().0.is_empty() {
             true => None,
             false => self.unread_since.or(Some(now)),

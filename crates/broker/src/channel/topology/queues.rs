@@ -48,7 +48,8 @@ impl Topology {
             server_named: server_named || exists,
             arguments: arguments(declare.arguments),
             by: caller.client.owner(),
-        };
+        }
+        .with_default_type(caller.catalog());
         declaration.judge(caller.catalog())?;
         let no_wait = declare.no_wait;
         if exists {

@@ -96,6 +96,15 @@ impl<'a> Inbox<'a> {
             self.shared.note_stamp(self.node, boot, stamp);
             return;
         }
+        let message = match message {
+            Message::Question { number, body } => {
+                return self.shared.asked(self.node, number, body);
+            }
+            Message::Told { number, part } => {
+                return self.shared.questions.told(self.node, number, &part);
+            }
+            other => other,
+        };
         if let Message::Raft { message, .. } = &message
             && (message.from != self.node.0 || message.to != self.shared.hello.node.0)
         {

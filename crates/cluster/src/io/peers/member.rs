@@ -264,6 +264,7 @@ impl Drop for Up<'_> {
     fn drop(&mut self) {
         self.member.outbox.close();
         self.member.is_up.store(false, Ordering::Relaxed);
+        self.shared.questions.lost(self.member.node);
         self.shared.notify_shards(|| Input::PeerDown { node: self.member.node });
     }
 }

@@ -1,6 +1,7 @@
 //! What waits for the connection to one node. Bounded: when it is full, the connection goes.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -17,6 +18,8 @@ const OUTBOX_BYTES_RAFT: usize = 48 << 20;
 pub(super) struct Outbox {
     state: Mutex<State>,
     filled: Notify,
+    /// Something was taken, or everything forgotten.
+    emptied: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +46,20 @@ impl Outbox {
     /// Forgets everything, and takes nothing any more.
     pub(super) fn close(&self) {
         *self.lock() = State::default();
+        self.emptied.notify_waiters();
+    }
+
+    /// Returns when fewer than `bytes` wait.
+    pub(super) async fn room(&self, bytes: usize) {
+        loop {
+            let mut emptied = pin!(self.emptied.notified());
+            // From here on nothing is missed.
+            emptied.as_mut().enable();
+            if self.bytes() < bytes {
+                return;
+            }
+            emptied.await;
+        }
     }
 
     /// Adds messages, in order. Returns how many were dropped: all of them without a connection, and
@@ -89,6 +106,10 @@ impl Outbox {
             into.push(message);
         }
         state.bytes -= taken;
+        drop(state);
+        if taken > 0 {
+            self.emptied.notify_waiters();
+        }
         Ok(!into.is_empty())
     }
 

@@ -4,6 +4,7 @@ mod bulk;
 mod joining;
 mod links;
 mod proxy;
+mod questions;
 mod strangers;
 mod tls;
 

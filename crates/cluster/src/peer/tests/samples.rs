@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
 
 use crate::described::{DescribedQueue, NotDescribed};
-use crate::peer::message::{Attachment, Message};
+use crate::peer::message::{Attachment, Message, Part};
 use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
 
 /// Any message that a node may send.
@@ -64,6 +64,8 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
             (number(), vec(number().prop_map(NodeId), 0..5))
                 .prop_map(move |(term, voters)| Message::Voters { group, term, voters }),
             (number(), number()).prop_map(|(boot, stamp)| Message::Renewed { boot, stamp }),
+            (number(), payload()).prop_map(|(number, body)| Message::Question { number, body }),
+            (number(), part()).prop_map(|(number, part)| Message::Told { number, part }),
             payload().prop_map(move |chunk| Message::Snapshot { group, chunk }),
             (number(), number()).prop_map(move |(index, bytes)| Message::SnapshotTaken {
                 group,
@@ -72,6 +74,10 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
             }),
         ]
     })
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![payload().prop_map(Part::More), payload().prop_map(Part::Last), Just(Part::Refused),]
 }
 
 /// Small and large numbers alike.

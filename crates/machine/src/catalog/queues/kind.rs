@@ -21,11 +21,11 @@ impl QueueType {
         self.entry().2
     }
 
-    pub(super) fn number(self) -> u8 {
+    pub(in crate::catalog) fn number(self) -> u8 {
         self.entry().1
     }
 
-    pub(super) fn from_number(number: u8) -> Option<Self> {
+    pub(in crate::catalog) fn from_number(number: u8) -> Option<Self> {
         ALL.iter().find(|(_, known, _)| *known == number).map(|(queue_type, _, _)| *queue_type)
     }
 

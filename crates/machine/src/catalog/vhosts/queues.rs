@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::history_names::{PREFIX as HISTORIES, exchange_of};
 use super::super::nodes::WIDE_SINCE;
 use super::super::queues::{NewQueue, Queue, QueueSpec};
 use super::super::refusal::{Kind, Refusal};
@@ -28,6 +29,14 @@ impl Catalog {
         }
         check_name(Kind::Queue, name)?;
         self.check_arguments(vhost, arguments)?;
+        if let Some(max) = vhost.limits.max_queues {
+            let histories = vhost.queues.range(HISTORIES.to_owned()..);
+            let histories = histories.take_while(|(name, _)| exchange_of(name).is_some()).count();
+            if vhost.queues.len() - histories >= max as usize {
+                let (queue, vhost) = (name.to_owned(), vhost_name.to_owned());
+                return Err(Refusal::QueueLimit { queue, vhost, max });
+            }
+        }
         self.check_queue_count()
     }
 

@@ -1,0 +1,83 @@
+//! Answers to the questions of other nodes, and what nodes count together.
+
+use std::pin::pin;
+
+use broker::population::Census;
+use cluster::Question as Asked;
+use tokio::task::JoinSet;
+
+use super::api::Api;
+use super::asking;
+use super::connections::{self, Wanted};
+use super::model;
+use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
+use crate::neighbour::{Counted, Question, Standing};
+use crate::routes::nodes;
+
+/// Answers other nodes, and counts with them what limits are about, until it is dropped. Call it once.
+pub async fn answer(api: Api) {
+    let Some(mut questions) = api.0.cluster.questions() else { return };
+    let mut answering = JoinSet::new();
+    let mut counting = pin!(count_always(&api));
+    loop {
+        tokio::select! {
+            Some(asked) = questions.recv(), if answering.len() < NEIGHBOURS_AT_ONCE => {
+                let api = api.clone();
+                answering.spawn(async move { answer_one(&api, asked).await });
+            }
+            Some(_) = answering.join_next() => {}
+            () = &mut counting => {}
+        }
+    }
+}
+
+/// Never ends.
+async fn count_always(api: &Api) {
+    let mut census = tokio::time::interval(CENSUS_EVERY);
+    census.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        census.tick().await;
+        count_together(api).await;
+    }
+}
+
+/// What is not understood is refused, by being dropped.
+async fn answer_one(api: &Api, asked: Asked) {
+    let Ok(question) = serde_json::from_slice::<Question>(&asked.body) else { return };
+    let answer = match question {
+        Question::Connections { what, user, vhost } => {
+            let wanted = Wanted { what, user, vhost };
+            let found = connections::of_this_node(api, &api.facts(), &wanted).await;
+            found.ok().and_then(|found| asking::encoded(&found))
+        }
+        Question::Standing => asking::encoded(&standing(api)),
+        Question::Survey => asking::encoded(&model::own_rows(api).await),
+        Question::Census => asking::encoded(&Counted::from(api.0.broker.census())),
+    };
+    if let Some(answer) = answer {
+        asked.reply.send(answer).await;
+    }
+}
+
+/// How this node stands.
+pub(super) fn standing(api: &Api) -> Standing {
+    let facts = api.facts();
+    Standing { shown: nodes::shown(&facts), totals: facts.totals }
+}
+
+/// Asks the other nodes how many connections and channels they have, if there is a limit that needs it. A node that is
+/// out of reach counts for nothing: its clients go elsewhere.
+async fn count_together(api: &Api) {
+    let is_limited = {
+        let catalog = api.0.cluster.catalog();
+        let of_users = catalog.users().any(|user| user.limits != Default::default());
+        of_users || catalog.vhosts().any(|vhost| vhost.limits.max_connections.is_some())
+    };
+    if !is_limited {
+        return;
+    }
+    for (node, told) in asking::ask_others::<Counted>(api, &Question::Census).await {
+        let census = told.map(Census::from).unwrap_or_default();
+        api.0.broker.told_census(node, census);
+    }
+}

@@ -1,0 +1,90 @@
+//! What nodes ask each other, so that whichever an operator asks tells of all: as JSON.
+//!
+//! A node that does not know a question refuses it, and what it has is left out. A field that is added to an answer
+//! does no harm to who does not know it; one that changes its meaning makes another question.
+
+use std::collections::BTreeMap;
+
+use broker::population::Census;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::node::Totals;
+use crate::work::Of;
+
+/// A question to a node about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Connections, or what is in them: answered by a list. `user`, `vhost`: of these alone.
+    Connections { what: Of, user: Option<String>, vhost: Option<String> },
+    /// How it stands: answered by [`Standing`].
+    Standing,
+    /// How all queues stand that it leads: answered by a list of `picture::Row`.
+    Survey,
+    /// How many connections and channels users and vhosts have there: answered by [`Counted`].
+    Census,
+}
+
+/// How a node stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// As `/nodes` shows it.
+    pub(crate) shown: Value,
+    pub(crate) totals: Totals,
+}
+
+/// [`Census`] in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    /// Connections and channels.
+    users: BTreeMap<String, (u64, u64)>,
+    /// Connections.
+    vhosts: BTreeMap<String, u64>,
+}
+
+impl From<Census> for Counted {
+    fn from(Census { users, vhosts }: Census) -> Self {
+        Self { users, vhosts }
+    }
+}
+
+impl From<Counted> for Census {
+    fn from(Counted { users, vhosts }: Counted) -> Self {
+        Self { users, vhosts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_of_this_version_are_read_by_the_next() {
+        let name = || "127.0.0.1:1 -> 127.0.0.1:5672".to_owned();
+        for (question, text) in [
+            (Question::Standing, r#""Standing""#),
+            (Question::Census, r#""Census""#),
+            (Question::Survey, r#""Survey""#),
+            (
+                Question::Connections { what: Of::Consumers, user: None, vhost: Some("v".into()) },
+                r#"{"Connections":{"what":"Consumers","user":null,"vhost":"v"}}"#,
+            ),
+            (
+                Question::Connections { what: Of::Connection(name()), user: None, vhost: None },
+                r#"{"Connections":{"what":{"Connection":"127.0.0.1:1 -> 127.0.0.1:5672"},"user":null,"vhost":null}}"#,
+            ),
+            (
+                Question::Connections {
+                    what: Of::Close { name: name(), reason: "why".into() },
+                    user: Some("ann".into()),
+                    vhost: None,
+                },
+                r#"{"Connections":{"what":{"Close":{"name":"127.0.0.1:1 -> 127.0.0.1:5672","reason":"why"}},"user":"ann","vhost":null}}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&question).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Question>(text).unwrap(), question);
+        }
+        assert!(serde_json::from_str::<Question>(r#""Unknown""#).is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! How all queues of the cluster stand at one time: what lists, totals and the history read.
+
+use std::collections::BTreeMap;
+
+use machine::{NodeId, QueueId, QueueStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::RATE_SPAN_MAX_MS;
+use crate::rates::{PerSecond, Totals};
+
+/// All queues, as their leaders have said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture {
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    pub(crate) queues: BTreeMap<QueueId, Standing>,
+}
+
+/// How one queue stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// Who leads it.
+    pub(crate) node: NodeId,
+    pub(crate) status: QueueStatus,
+    /// Since the picture before.
+    pub(crate) rates: PerSecond,
+}
+
+/// A queue's status as nodes tell it each other: its id, then the numbers of [`QueueStatus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row(u64, [u64; 12]);
+
+impl Row {
+    pub(crate) fn of(queue: QueueId, status: &QueueStatus) -> Self {
+        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = status;
+        let numbers = [
+            *ready,
+            *unsettled,
+            u64::from(*consumers),
+            *delayed,
+            *leaving,
+            counters.enqueued,
+            counters.enqueued_bytes,
+            counters.settled,
+            counters.purged,
+            counters.dropped,
+            counters.dead_lettered,
+            counters.duplicates,
+        ];
+        Self(queue.0, numbers)
+    }
+
+    fn status(self) -> (QueueId, QueueStatus) {
+        let [
+            ready,
+            unsettled,
+            consumers,
+            delayed,
+            leaving,
+            enqueued,
+            bytes,
+            settled,
+            purged,
+            dropped,
+            dead,
+            twice,
+        ] = self.1;
+        let counters = machine::Counters {
+            enqueued,
+            enqueued_bytes: bytes,
+            settled,
+            purged,
+            dropped,
+            dead_lettered: dead,
+            duplicates: twice,
+            ..machine::Counters::default()
+        };
+        let consumers = u32::try_from(consumers).unwrap_or(u32::MAX);
+        let status = QueueStatus { ready, unsettled, consumers, delayed, leaving, counters };
+        (QueueId(self.0), status)
+    }
+}
+
+impl Picture {
+    /// What the nodes have said, with rates since the picture before.
+    pub(crate) fn new(
+        at_ms: u64,
+        told: impl IntoIterator<Item = (NodeId, Vec<Row>)>,
+        before: Option<&Self>,
+    ) -> Self {
+        let before = before.filter(|before| at_ms.saturating_sub(before.at_ms) < RATE_SPAN_MAX_MS);
+        let mut queues = BTreeMap::new();
+        for (node, rows) in told {
+            for (queue, status) in rows.into_iter().map(Row::status) {
+                let rates = before.and_then(|before| {
+                    let known = before.queues.get(&queue)?;
+                    let span_ms = at_ms.saturating_sub(before.at_ms);
+                    Some(PerSecond::between(totals(&known.status), totals(&status), span_ms))
+                });
+                let rates = rates.unwrap_or_default();
+                // Two nodes may both take themselves to lead for a moment: the one with more has heard more.
+                let newer =
+                    |known: &Standing| known.status.counters.enqueued >= status.counters.enqueued;
+                if !queues.get(&queue).is_some_and(newer) {
+                    queues.insert(queue, Standing { node, status, rates });
+                }
+            }
+        }
+        Self { at_ms, queues }
+    }
+}
+
+/// Of a queue: counts that only grow.
+pub(crate) fn totals(status: &QueueStatus) -> Totals {
+    let counters = &status.counters;
+    Totals { published: counters.enqueued, acked: counters.settled }
+}
+
+/// What queues can be put in an order by without making their JSON. `None`: another column.
+pub(crate) fn sort_key(path: &[String], standing: &Standing) -> Option<f64> {
+    let status = &standing.status;
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let number = match path[..] {
+        ["messages"] => status.ready + status.unsettled,
+        ["messages_ready"] => status.ready,
+        ["messages_unacknowledged"] => status.unsettled,
+        ["consumers"] => u64::from(status.consumers),
+        ["message_stats", "publish"] => status.counters.enqueued,
+        ["message_stats", "ack"] => status.counters.settled,
+        ["message_stats", "publish_details", "rate"] => return Some(standing.rates.published),
+        ["message_stats", "ack_details", "rate"] => return Some(standing.rates.acked),
+        ["millrace", "delayed"] => status.delayed,
+        ["millrace", "leaving"] => status.leaving,
+        _ => return None,
+    };
+    // Above 2^53 neighbours may change places.
+    Some(number as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(enqueued: u64, ready: u64) -> QueueStatus {
+        let counters = machine::Counters { enqueued, settled: 7, ..Default::default() };
+        QueueStatus { ready, unsettled: 2, consumers: 3, delayed: 4, leaving: 5, counters }
+    }
+
+    #[test]
+    fn a_row_says_all_of_a_status() {
+        let row = Row::of(QueueId(9), &status(10, 1));
+        let text = serde_json::to_string(&row).unwrap();
+        assert_eq!(text, "[9,[1,2,3,4,5,10,0,7,0,0,0,0]]");
+        let read: Row = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.status(), (QueueId(9), status(10, 1)));
+    }
+
+    #[test]
+    fn rates_are_since_the_picture_before_and_the_newer_of_two_leaders_counts() {
+        let told = |enqueued| vec![Row::of(QueueId(1), &status(enqueued, 1))];
+        let first = Picture::new(1_000, [(NodeId(1), told(100))], None);
+        assert_eq!(first.queues[&QueueId(1)].rates.published, 0.0);
+        let both = [(NodeId(1), told(100)), (NodeId(2), told(120)), (NodeId(3), told(90))];
+        let second = Picture::new(3_000, both, Some(&first));
+        let standing = &second.queues[&QueueId(1)];
+        assert_eq!((standing.node, standing.rates.published), (NodeId(2), 10.0));
+        let late = Picture::new(3_000 + RATE_SPAN_MAX_MS, [(NodeId(1), told(900))], Some(&second));
+        assert_eq!(late.queues[&QueueId(1)].rates.published, 0.0, "nobody looked for long");
+    }
+
+    #[test]
+    fn columns_with_numbers_have_keys() {
+        let told = vec![Row::of(QueueId(1), &status(10, 6))];
+        let picture = Picture::new(1, [(NodeId(1), told)], None);
+        let key = |path: &str| {
+            let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+            sort_key(&path, &picture.queues[&QueueId(1)])
+        };
+        assert_eq!(key("messages"), Some(8.0));
+        assert_eq!(key("message_stats.publish"), Some(10.0));
+        assert_eq!(key("message_stats.publish_details.rate"), Some(0.0));
+        assert_eq!(key("policy"), None);
+    }
+}
