@@ -9,6 +9,7 @@ mod dead_letters;
 mod ending;
 mod facts;
 mod features;
+mod policies;
 mod promises;
 mod rescues;
 #[cfg(test)]

@@ -141,6 +141,21 @@ pub enum What {
         #[serde(default, skip_serializing_if = "is_false")]
         whole: bool,
     },
+    /// A policy, which may be in force for these queues from `inv` on. From `ok` on it is in force nowhere: what comes
+    /// later comes under the others.
+    Policy {
+        k: Stage,
+        /// Its name, unique over the run.
+        x: String,
+        /// Said with `inv`, as is what the policy says.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        q: Vec<String>,
+        #[serde(default)]
+        traits: Traits,
+        /// Where dead letters go of a queue that does not say so itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dead: Option<String>,
+    },
     /// What a queue counted by the end.
     Books { q: String, books: Books },
     /// A clock on the wall was set: times of the broker may differ from ours from then on.

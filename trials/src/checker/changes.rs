@@ -1,16 +1,8 @@
 //! P1, X1 and X2: what purges throw away, and what transactions do at once.
 
-use super::facts::{Delivery, Facts, Outcome, Purge, Settle, Tx};
-use super::{Promise, Report};
+use super::facts::{Delivery, Facts, Outcome, Settle, Tx};
+use super::{Promise, Report, features};
 use crate::history::{MessageId, Nanos};
-
-/// Whether a purge of `queue` may have taken the message: it began before the purge was over.
-pub(super) fn may_purge(facts: &Facts, queue: u32, id: MessageId) -> bool {
-    let Some(found) = facts.queues.get(&queue) else { return false };
-    let begun = facts.publishes.get(&id).and_then(|publish| publish.attempts.values().min());
-    let is_before = |purge: &Purge| purge.done.is_none_or(|(t, _)| begun.is_none_or(|at| *at <= t));
-    found.purges.iter().any(is_before)
-}
 
 pub(super) fn judge(facts: &Facts, report: &mut Report) {
     purged(facts, report);
@@ -84,13 +76,19 @@ fn half(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
         // What somebody settled who had it before may have been logged after all.
         let is_other =
             |settle: &Settle| settle.session != tx.session && settle.outcome != Outcome::Requeued;
-        is_last && !taken.settles.iter().any(is_other)
+        // What a policy lets go need not have been settled.
+        let may_be_gone = features::may_be_gone(facts, queue, **id);
+        is_last && !taken.settles.iter().any(is_other) && !may_be_gone
     };
     let Some(acked) = tx.acks.iter().find(is_settled) else { return };
     for id in &tx.pubs {
         let Some(publish) = facts.publishes.get(id) else { continue };
-        let missing =
-            publish.queues.iter().find(|to| drained(to) && !facts.is_delivered(**to, *id));
+        let is_missing = |to: &&u32| {
+            drained(to)
+                && !facts.is_delivered(**to, *id)
+                && !features::may_be_gone(facts, **to, *id)
+        };
+        let missing = publish.queues.iter().find(is_missing);
         if let Some(to) = missing {
             let (acked, text) = (facts.names.text(*acked), facts.names.text(*id));
             let to = facts.names.name(*to);

@@ -77,6 +77,26 @@ pub(super) struct Queue {
     pub(super) purges: Vec<Purge>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
+    /// Those that may have been in force for it, by their names.
+    pub(super) policies: BTreeMap<String, Policy>,
+}
+
+/// A policy that may have been in force for a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    /// When it was asked for.
+    pub(super) asked: Nanos,
+    /// When it was in force nowhere any more. None: that is not known.
+    pub(super) over: Option<Nanos>,
+    pub(super) traits: Traits,
+    /// Where dead letters go, if the queue does not say so itself.
+    pub(super) dead: Option<u32>,
+}
+
+impl Policy {
+    fn new(asked: Nanos, traits: &Traits, dead: Option<u32>) -> Self {
+        Self { asked, over: None, traits: traits.clone(), dead }
+    }
 }
 
 /// A purge of a queue: what was ready at some moment between the two times is gone.
@@ -277,6 +297,11 @@ impl Facts {
                     }
                 }
             }
+            What::Policy { k, x, q, traits, dead } => {
+                let queues = q.iter().map(|queue| self.names.number(queue)).collect();
+                let dead = dead.as_ref().map(|dead| self.names.number(dead));
+                self.note_policy(t, *k, x, queues, Policy::new(t, traits, dead));
+            }
             What::Books { q, books } => {
                 let queue = self.names.number(q);
                 self.queues.entry(queue).or_default().books = Some(*books);
@@ -365,15 +390,18 @@ impl Facts {
     /// Somebody got the message, from `queue` or from where its rejected messages go.
     pub(super) fn is_delivered(&self, queue: u32, id: MessageId) -> bool {
         let seen = |queue| self.taken.get(&(queue, id)).is_some_and(|t| !t.deliveries.is_empty());
-        self.closure(queue).into_iter().any(seen)
+        self.closure(queue, id).into_iter().any(seen)
     }
 
-    /// `queue` and where its rejected messages go, and theirs.
-    pub(super) fn closure(&self, queue: u32) -> BTreeSet<u32> {
+    /// `queue` and where its rejected messages go, and theirs; and where policies may have sent this one.
+    pub(super) fn closure(&self, queue: u32, id: MessageId) -> BTreeSet<u32> {
         let mut closure = BTreeSet::new();
-        let mut next = Some(queue);
-        while let Some(queue) = next.filter(|queue| closure.insert(*queue)) {
-            next = self.queues.get(&queue).and_then(|queue| queue.dead);
+        let mut next = vec![queue];
+        while let Some(queue) = next.pop() {
+            if closure.insert(queue) {
+                next.extend(self.queues.get(&queue).and_then(|queue| queue.dead));
+                next.extend(self.policies(queue, id).filter_map(|policy| policy.dead));
+            }
         }
         closure
     }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Delivery, Facts, Publish};
-use super::{Promise, Report, Rules, changes};
+use super::facts::{Delivery, Facts, Publish, Purge};
+use super::{Promise, Report, Rules};
 use crate::history::{Marks, MessageId, Nanos, Traits, Why};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
@@ -27,18 +27,31 @@ const MS: Nanos = 1_000_000;
 pub(super) fn may_be_gone(facts: &Facts, queue: u32, id: MessageId) -> bool {
     let no_marks = Marks::default();
     let marks = facts.marks.get(&id).unwrap_or(&no_marks);
-    facts.closure(queue).into_iter().any(|at| {
+    facts.closure(queue, id).into_iter().any(|at| {
         let Some(found) = facts.queues.get(&at) else { return false };
         let no_traits = Traits::default();
         let traits = found.traits.as_ref().unwrap_or(&no_traits);
         // A dead letter has lost its own time to live.
-        let may_expire = traits.ttl_ms.is_some() || (at == queue && marks.ttl_ms.is_some());
-        let may_overflow = traits.max_length.is_some() && !traits.refuses;
+        let may_expire = traits.ttl_ms.is_some()
+            || (at == queue && marks.ttl_ms.is_some())
+            || facts.policies(at, id).any(|policy| policy.traits.ttl_ms.is_some());
+        // A queue that was declared to refuse does so whatever policies say.
+        let drops = |traits: &Traits| traits.max_length.is_some() && !traits.refuses;
+        let may_overflow = drops(traits)
+            || (!traits.refuses && facts.policies(at, id).any(|policy| drops(&policy.traits)));
         let is_dropped = found.dead.is_none() && (may_expire || may_overflow);
         is_dropped
-            || changes::may_purge(facts, at, id)
+            || may_purge(facts, at, id)
             || (at == queue && may_be_double(facts, at, traits, id))
     })
+}
+
+/// Whether a purge of `queue` may have taken the message: it began before the purge was over.
+fn may_purge(facts: &Facts, queue: u32, id: MessageId) -> bool {
+    let Some(found) = facts.queues.get(&queue) else { return false };
+    let begun = facts.publishes.get(&id).and_then(|publish| publish.attempts.values().min());
+    let is_before = |purge: &Purge| purge.done.is_none_or(|(t, _)| begun.is_none_or(|at| *at <= t));
+    found.purges.iter().any(is_before)
 }
 
 /// When a message may have come into its queue: after it was sent, and before its answer.
@@ -76,14 +89,20 @@ fn deaths(facts: &Facts, rules: &Rules, report: &mut Report) {
         for (t, why) in deaths {
             let is_reason = match why {
                 Why::Expired => is_over(facts, rules, *queue, *id, traits, *t),
-                Why::Overflowed => traits.max_length.is_some(),
+                Why::Overflowed => {
+                    traits.max_length.is_some()
+                        || facts.is_under(*queue, *id, *t, |traits| traits.max_length.is_some())
+                }
                 Why::Rejected => taken.is_some_and(|taken| {
                     let is_reject = |settle: &super::facts::Settle| {
                         settle.outcome == super::facts::Outcome::Rejected && settle.t < *t
                     };
                     taken.settles.iter().any(is_reject)
                 }),
-                Why::Exhausted => traits.delivery_limit.is_some(),
+                Why::Exhausted => {
+                    traits.delivery_limit.is_some()
+                        || facts.is_under(*queue, *id, *t, |traits| traits.delivery_limit.is_some())
+                }
             };
             if !is_reason {
                 let (name, text) = (facts.names.name(*queue), facts.names.text(*id));
@@ -105,7 +124,10 @@ fn is_over(
     let publish = facts.publishes.get(&id);
     let was_sent_here = publish.is_some_and(|publish| publish.queues.contains(&queue));
     let own = facts.marks.get(&id).and_then(|marks| marks.ttl_ms).filter(|_| was_sent_here);
-    let Some(ttl_ms) = own.into_iter().chain(traits.ttl_ms).min() else { return false };
+    let policies = facts.policies(queue, id).filter_map(|policy| policy.traits.ttl_ms);
+    let Some(ttl_ms) = own.into_iter().chain(traits.ttl_ms).chain(policies).min() else {
+        return false;
+    };
     let sent = publish.and_then(came_within).map_or(0, |(from, _)| from);
     // To a queue of dead letters it came later still.
     !facts.is_time_known(sent, t)
@@ -232,8 +254,11 @@ fn books(facts: &Facts, report: &mut Report) {
         counted += books.purged + books.dropped + books.duplicates;
     }
     for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
-        let is_gone =
-            |queue: &&u32| facts.traits(**queue).is_some() && !facts.is_delivered(**queue, *id);
+        let is_gone = |queue: &&u32| {
+            let may_go =
+                facts.traits(**queue).is_some() || facts.policies(**queue, *id).next().is_some();
+            may_go && !facts.is_delivered(**queue, *id)
+        };
         gone += publish.queues.iter().filter(is_gone).count() as u64;
     }
     report.counts.gone = gone;

@@ -54,7 +54,7 @@ fn lost(facts: &Facts, id: MessageId, publish: &Publish, report: &mut Report) {
             continue;
         }
         let drained = |queue: &u32| facts.queues.get(queue).is_some_and(|q| q.left == Some(0));
-        if !facts.is_delivered(*queue, id) && facts.closure(*queue).iter().all(drained) {
+        if !facts.is_delivered(*queue, id) && facts.closure(*queue, id).iter().all(drained) {
             let (name, text) = (facts.names.name(*queue), facts.names.text(id));
             report.violate(Promise::Lost, format!("{text} confirmed for {name}, never delivered"));
         }
@@ -109,7 +109,7 @@ fn expected(
         report.violate(Promise::Unexpected, format!("{text} on {name} was never published"));
         return None;
     };
-    if !publish.queues.iter().any(|origin| facts.closure(*origin).contains(&queue)) {
+    if !publish.queues.iter().any(|origin| facts.closure(*origin, id).contains(&queue)) {
         report.violate(Promise::Unexpected, format!("{text} was not meant for {name}"));
     }
     if taken.deliveries.iter().any(|delivery| Some(delivery.checksum) != publish.checksum) {
