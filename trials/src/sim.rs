@@ -6,6 +6,7 @@
 //! write, message and confirm against what consensus promises. The same seed gives the same history
 //! and the same hash over all events; tests run seeds twice.
 
+mod administration;
 mod agenda;
 mod clients;
 pub mod command;
@@ -58,6 +59,8 @@ pub struct Size {
     pub is_aimed: bool,
     /// Some clients speak AMQP with sessions of the broker.
     pub has_sessions: bool,
+    /// Somebody changes policies, users, what they may do, limits and vhosts.
+    pub has_policies: bool,
     pub versions: Versions,
 }
 
@@ -102,6 +105,7 @@ impl Default for Size {
             changes_members: false,
             is_aimed: false,
             has_sessions: false,
+            has_policies: false,
             versions: Versions::First,
         }
     }
@@ -142,6 +146,9 @@ pub struct Counts {
     pub transactions: u64,
     /// Over AMQP.
     pub amqp: AmqpCounts,
+    /// Changes of policies, users, rights, limits and vhosts, and what sessions were tried for at the end.
+    pub administered: u64,
+    pub examined: u64,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -172,6 +179,8 @@ impl std::ops::AddAssign for Counts {
         self.purges += other.purges;
         self.transactions += other.transactions;
         self.amqp += other.amqp;
+        self.administered += other.administered;
+        self.examined += other.examined;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -223,6 +232,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
         amqp: world.clients.amqp_counts(),
+        administered: world.clients.administered().0,
+        examined: world.clients.administered().1,
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),
@@ -271,6 +282,9 @@ fn live(world: &mut World, size: Size) {
     {
         return;
     }
+    if size.has_policies && !administration::settle(world) {
+        return;
+    }
     let end = world.agenda.now() + size.healed_ms * 1000;
     world.run_until(end, |_| false);
     if !wait(world, SERVES, "not every publisher is served after the heal", World::is_served) {
@@ -281,6 +295,10 @@ fn live(world: &mut World, size: Size) {
     }
     world.diary.saw("world", What::Load { on: false });
     drain(world);
+    if size.has_policies {
+        let node = world.any_member();
+        administration::examine(world, &[node]);
+    }
     let end = world.agenda.now() + QUIET;
     world.run_until(end, |_| false);
     for node in 0..world.nodes.len() {
@@ -290,7 +308,15 @@ fn live(world: &mut World, size: Size) {
         && wait(world, SERVES, "the groups do not keep their voters", World::is_settled)
         && wait(world, SERVES, "the version is not raised", World::is_raised)
     {
+        // Now the version may be agreed on that knows them.
+        if size.has_policies && !administration::settle(world) {
+            return;
+        }
         drain(world);
+        if size.has_policies {
+            let nodes: Vec<usize> = world.members().collect();
+            administration::examine(world, &nodes);
+        }
     }
 }
 
@@ -404,6 +430,8 @@ struct Diary {
     events: Vec<Event>,
     /// Publishers that were told that a message is safe, or refused, since the harm was over.
     served: BTreeSet<String>,
+    /// Queues whose dead letters a policy may have sent somewhere.
+    lettered: BTreeSet<String>,
 }
 
 impl Diary {
@@ -413,8 +441,16 @@ impl Diary {
         (self.now * 1000).max(last + 1)
     }
 
+    /// Whether a policy may have sent dead letters of the queue somewhere.
+    fn has_letters(&self, queue: &str) -> bool {
+        self.lettered.contains(queue)
+    }
+
     fn saw(&mut self, p: &str, what: What) {
         let t = self.nanos();
+        if let What::Policy { q, dead: Some(_), .. } = &what {
+            self.lettered.extend(q.iter().cloned());
+        }
         if matches!(what, What::Pub { k: Stage::Ok | Stage::Fail, .. }) && !self.served.contains(p)
         {
             self.served.insert(p.to_owned());

@@ -100,6 +100,10 @@ pub(super) enum Event {
     AmqpClient {
         number: usize,
     },
+    /// Policies, rights and limits are changed.
+    Administrator,
+    /// Something is due at the sessions that are tried.
+    Examiner,
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

@@ -2,6 +2,7 @@
 //! nodes. Each has a connection to some node, loses it with the node or by its own doing, and comes
 //! back somewhere else.
 
+mod administrator;
 mod amqp_client;
 mod byte_stream;
 mod changer;
@@ -9,6 +10,7 @@ mod connection;
 mod consumer;
 mod control;
 mod dead_letter;
+mod examiner;
 mod mover;
 mod newer;
 pub(super) mod plans;
@@ -23,7 +25,8 @@ use broker::QueueDeclaration;
 use cluster::shard::Shard;
 use cluster::{Answer, Request};
 use machine::{
-    Arguments, Attached, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner, Version,
+    Arguments, Attached, Catalog, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner,
+    Version,
 };
 
 use super::agenda::Micros;
@@ -35,6 +38,7 @@ use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan, WIRE_SHARED};
 
+use administrator::Administrator;
 pub use amqp_client::AmqpCounts;
 use amqp_client::{AmqpClient, Mood};
 use broker::session::driver::Load;
@@ -43,6 +47,7 @@ use connection::Clock;
 use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
+use examiner::Examiner;
 use mover::Mover;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
@@ -65,6 +70,8 @@ enum Who {
     Mover(usize),
     AmqpClient(usize),
     Control,
+    Administrator,
+    Examiner,
 }
 
 /// What clients see of the world.
@@ -116,6 +123,13 @@ impl Outside<'_> {
     fn queue(&self, home: Home, name: &str) -> Option<(QueueId, GroupId)> {
         let life = self.nodes[home.node].life.as_ref()?;
         life.catalog.queue(VHOST, name).map(|queue| (queue.id, queue.group))
+    }
+
+    /// Whether a queue wants to be asked before it is sent anything, as the node of `home` routes.
+    fn is_guarded(&self, home: Home, name: &str) -> bool {
+        let life = self.nodes[home.node].life.as_ref();
+        let queue = life.and_then(|life| life.catalog.queue(VHOST, name));
+        queue.is_some_and(|queue| queue.target().is_guarded)
     }
 
     /// What a session makes of a declaration: a transient queue unless it is `durable`.
@@ -172,6 +186,9 @@ pub(super) struct Clients {
     movers: Vec<Mover>,
     amqp_clients: Vec<AmqpClient>,
     control: Control,
+    /// None: policies and rights stay as they were at first.
+    administrator: Option<Administrator>,
+    examiner: Examiner,
     /// Nobody leaves of his own will.
     is_steady: bool,
     /// Nothing comes in, and consumers settle all they get.
@@ -222,8 +239,11 @@ impl Clients {
             control: Control::new(
                 &plans,
                 uses_newer,
-                size.has_sessions.then(|| Changer::new(seed)),
+                // The administrator changes queues, too.
+                (size.has_sessions && !size.has_policies).then(|| Changer::new(seed)),
             ),
+            administrator: size.has_policies.then(|| Administrator::new(seed, &plans)),
+            examiner: Examiner::new(Clock::new()),
             is_steady: false,
             is_draining: false,
             plans,
@@ -343,6 +363,7 @@ impl Clients {
         for client in &mut self.amqp_clients {
             client.disconnected(node, outside);
         }
+        self.examiner.disconnected(node, outside);
     }
 
     /// What AMQP clients did how often, all together.
@@ -354,6 +375,64 @@ impl Clients {
 
     pub(super) fn control_acts(&mut self, outside: &mut Outside<'_>) {
         self.control.act(self.is_draining && self.is_quiet(), outside);
+    }
+
+    pub(super) fn administrator_acts(&mut self, outside: &mut Outside<'_>) {
+        if let Some(administrator) = &mut self.administrator {
+            administrator.act(self.is_steady, outside);
+        }
+    }
+
+    /// Changes of policies, rights and limits that were made, and what sessions were tried for.
+    pub(super) fn administered(&self) -> (u64, u64) {
+        (self.administrator.as_ref().map_or(0, |it| it.done), self.examiner.tried)
+    }
+
+    /// What is otherwise in a node's catalog than the administrator wants it in the end.
+    pub(super) fn differs_from_goal(&self, catalog: &Catalog) -> Option<String> {
+        self.administrator.as_ref()?.differs(catalog)
+    }
+
+    /// Whether the administrator waits for nothing.
+    pub(super) fn is_administered(&self) -> bool {
+        self.administrator.as_ref().is_none_or(Administrator::is_idle)
+    }
+
+    /// Every node is as the administrator wants it.
+    pub(super) fn administration_is_settled(&mut self, diary: &mut Diary) {
+        if let Some(administrator) = &mut self.administrator {
+            administrator.settled(diary);
+        }
+    }
+
+    /// Sessions are tried on these nodes.
+    pub(super) fn examine(&mut self, nodes: &[usize]) {
+        if let Some(administrator) = &self.administrator {
+            self.examiner.begin(administrator.rights(), nodes.iter().copied());
+        }
+    }
+
+    pub(super) fn is_examined(&self) -> bool {
+        self.examiner.is_done()
+    }
+
+    pub(super) fn examiner_acts(&mut self, outside: &mut Outside<'_>) {
+        self.examiner.turn(outside);
+    }
+
+    /// When the examiner is to have its next turn, as far as that is news.
+    pub(super) fn examiner_turn(&mut self, nodes: &[Node], now: Micros) -> Option<Micros> {
+        self.examiner.plan(nodes, now)
+    }
+
+    /// Whether it is a queue of the load that stays.
+    pub(super) fn is_of_load(&self, name: &str) -> bool {
+        self.plans.iter().any(|plan| plan.name == name && plan.kind == Kind::Durable)
+    }
+
+    /// Sessions of a node that are open, by user, if all is quiet.
+    pub(super) fn sessions_of(&self, node: usize) -> usize {
+        self.amqp_clients.iter().filter(|client| client.is_in(node)).count()
     }
 
     /// Whether what is new was used, where there is something new.
@@ -391,6 +470,12 @@ impl Clients {
             Some(Who::Visitor(number)) => self.visitors[number].answered(answer, outside),
             Some(Who::AmqpClient(number)) => self.amqp_clients[number].answered(answer, outside),
             Some(Who::Control) => self.control.answered(answer, outside),
+            Some(Who::Administrator) => {
+                if let Some(administrator) = &mut self.administrator {
+                    administrator.answered(answer, outside.diary);
+                }
+            }
+            Some(Who::Examiner) => self.examiner.answered(session, life, answer, outside),
             // An older session's answers are on a connection that nobody reads.
             None => {}
         }
@@ -402,6 +487,12 @@ impl Clients {
         };
         if is_home(self.control.home) {
             return Some(Who::Control);
+        }
+        if self.administrator.as_ref().is_some_and(|it| is_home(it.home)) {
+            return Some(Who::Administrator);
+        }
+        if self.examiner.is_session(session, life) {
+            return Some(Who::Examiner);
         }
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
@@ -437,6 +528,7 @@ impl Clients {
             mover.disconnected(node, diary);
         }
         self.control.disconnected(node);
+        self.administrator.iter_mut().for_each(|administrator| administrator.disconnected(node));
         self.dead_letter_workers[node].end();
     }
 
@@ -485,6 +577,7 @@ impl Clients {
         for client in &self.amqp_clients {
             client.stalled(now, diary);
         }
+        self.administrator.iter().for_each(|administrator| administrator.complain(diary));
         self.control.drained(diary);
     }
 

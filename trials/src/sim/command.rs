@@ -54,6 +54,9 @@ pub struct Simulation {
     /// Let some clients speak AMQP with the broker's own sessions, over connections that break
     #[arg(long)]
     sessions: bool,
+    /// Let somebody change policies, users, what they may do, limits and vhosts all the time
+    #[arg(long)]
+    policies: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -144,8 +147,8 @@ impl Simulation {
         let Self { nodes, load_ms, healed_ms, calm_ms, damage: damages, .. } = *self;
         let versions = self.versions.unwrap_or(Versions::of(seed));
         let changes_members = self.members || seed % 5 == 2;
-        let (is_aimed, has_sessions) = (self.aimed, self.sessions);
-        let size = Size { nodes, load_ms, healed_ms, calm_ms, ..Size::default() };
+        let (is_aimed, has_sessions, has_policies) = (self.aimed, self.sessions, self.policies);
+        let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -180,10 +183,11 @@ impl Simulation {
         let versions = versions.unwrap_or_default();
         let aimed = if self.aimed { " --aimed" } else { "" };
         let sessions = if self.sessions { " --sessions" } else { "" };
+        let policies = if self.policies { " --policies" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{versions}{bug} --story"
         )
     }
 }
@@ -227,6 +231,13 @@ impl Totals {
             println!(
                 "  AMQP: {connections} connections, {confirmed} confirmed, {returned} returned, \
                  {delivered} delivered, {fetched} fetched, {multiples} settles of several at once"
+            );
+        }
+        let Counts { administered, examined, .. } = self.counts;
+        if administered > 0 {
+            println!(
+                "  policies: {administered} changes of policies, rights, limits and vhosts; {examined} requests of \
+                 sessions held against them"
             );
         }
         let Counts { raised, outdated, .. } = self.counts;

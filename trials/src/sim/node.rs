@@ -376,9 +376,25 @@ impl Life {
     /// Sessions route by this entry from now on.
     pub(super) fn route_by(&mut self, at: Applied, entry: &[u8]) {
         let commands = EntryReader::new(entry).expect("the shard has just applied it");
+        let mut is_skipped = false;
         for command in commands {
-            if let (_, Command::Catalog(command)) = command.expect("the shard has applied it") {
-                self.catalog.apply(at, *command, &mut Vec::new());
+            match command.expect("the shard has applied it").1 {
+                // What comes again is not done again.
+                Command::Numbered { producer, seq } => {
+                    is_skipped = !self.catalog.begin_numbered(producer, seq);
+                }
+                Command::Catalog(command) if !is_skipped => {
+                    self.catalog.apply(at, *command, &mut Vec::new());
+                }
+                Command::Catalog(_)
+                | Command::Enqueue(_)
+                | Command::Settle { .. }
+                | Command::CreateQueue { .. }
+                | Command::DropQueue { .. }
+                | Command::Cancel { .. }
+                | Command::MarkDelivered { .. }
+                | Command::KeepMarks { .. }
+                | Command::SetSettings { .. } => {}
             }
         }
     }

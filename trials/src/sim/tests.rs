@@ -174,6 +174,29 @@ fn the_same_seed_gives_the_same_history_of_amqp_sessions() {
 }
 
 #[test]
+fn policies_rights_and_limits_hold_through_crashes() {
+    let size = |nodes, has_sessions| {
+        let (has_policies, versions) = (true, Versions::Newest);
+        Size { has_policies, has_sessions, versions, load_ms: 3_000, ..short(nodes) }
+    };
+    for (nodes, seeds, has_sessions) in [(1, 1..4, false), (3, 1..5, false), (3, 5..7, true)] {
+        let count = seeds.end - seeds.start;
+        let counts = holds(seeds, size(nodes, has_sessions));
+        assert!(counts.administered > 20 * count, "{counts:?}");
+        assert!(counts.examined > 20 * count, "{counts:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_policies() {
+    let (has_policies, versions) = (true, Versions::Newest);
+    let size = Size { has_policies, versions, ..short(3) };
+    let (one, two) = (run(9, size), run(9, size));
+    assert_eq!(one.hash, two.hash);
+    assert_eq!(one.events, two.events);
+}
+
+#[test]
 fn one_node_keeps_what_it_confirmed_through_crashes_and_power_cuts() {
     let counts = holds(1..21, Size { load_ms: 8_000, ..short(1) });
     assert!(counts.crashes > 40 && counts.power_cuts > 20, "{counts:?}");

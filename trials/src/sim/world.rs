@@ -130,6 +130,9 @@ impl World {
             agenda.after(chance.within(0, 50_000), Event::AmqpClient { number });
         }
         agenda.after(1_000, Event::Control);
+        if size.has_policies {
+            agenda.after(2_000, Event::Administrator);
+        }
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
@@ -254,6 +257,12 @@ impl World {
                 self.agenda.after(next, event);
                 self.ask_clients(Clients::control_acts);
             }
+            Event::Administrator => {
+                let next = self.chance.within(5_000, 80_000);
+                self.agenda.after(next, event);
+                self.ask_clients(Clients::administrator_acts);
+            }
+            Event::Examiner => self.ask_clients(Clients::examiner_acts),
             Event::Operator => self.operate(),
             Event::DeadLetterWorker { node } => {
                 let next = self.chance.within(20_000, 200_000);
@@ -279,6 +288,9 @@ impl World {
         let touched = outside.touched;
         for (number, at) in clients.amqp_client_turns(nodes, agenda.now()) {
             agenda.at(at, Event::AmqpClient { number });
+        }
+        if let Some(at) = clients.examiner_turn(nodes, agenda.now()) {
+            agenda.at(at, Event::Examiner);
         }
         for node in touched {
             self.wake(node);
@@ -826,10 +838,16 @@ impl World {
 
     /// A replica whose queue is not as the catalog of its node says.
     pub(super) fn differs_from_catalog(&self) -> Option<String> {
+        self.queues_differ(|_| true)
+    }
+
+    /// The same, of queues with some names alone.
+    pub(super) fn queues_differ(&self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
         for node in self.members() {
             let Some(life) = &self.nodes[node].life else { continue };
             let kept = |queue: &&machine::Queue| {
-                life.catalog.voters(queue.group).contains(&self.nodes[node].id)
+                let voters = life.catalog.voters(queue.group);
+                voters.contains(&self.nodes[node].id) && is_meant(&queue.name)
             };
             for queue in life.catalog.queues().filter(kept) {
                 let mut groups = life.shards.iter().flat_map(cluster::shard::Shard::groups);

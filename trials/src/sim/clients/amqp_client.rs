@@ -166,6 +166,12 @@ impl AmqpClient {
         self.connected.as_ref().map(|connected| connected.connection.home)
     }
 
+    /// Whether it is logged in at that node.
+    pub(super) fn is_in(&self, node: usize) -> bool {
+        let is_there = |it: &Connected| it.is_open && it.connection.home.node == node;
+        self.connected.as_ref().is_some_and(is_there)
+    }
+
     pub(super) fn load(&self) -> Load {
         self.connected.as_ref().map_or_else(Load::default, |it| it.connection.load())
     }

@@ -86,7 +86,9 @@ impl DeadLetterWorker {
                 self.unnamed.push((queue, why, ids));
                 continue;
             };
-            if !plans.iter().any(|plan| plan.name == name && plan.dead().is_some()) {
+            let has_letters = plans.iter().any(|plan| plan.name == name && plan.dead().is_some())
+                || outside.diary.has_letters(&name);
+            if !has_letters {
                 let text = format!(
                     "the dead-letter worker was given messages of {name}, which has no letters"
                 );

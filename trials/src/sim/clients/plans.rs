@@ -115,6 +115,11 @@ impl Plan {
         self.special.is_none()
     }
 
+    /// Whether it is purged, or moved to.
+    pub(super) fn is_changed(&self) -> bool {
+        CHANGED.iter().any(|(name, _)| *name == self.name)
+    }
+
     /// Where its dead letters go.
     pub(super) fn dead(&self) -> Option<&'static str> {
         self.special.as_ref()?.dead

@@ -144,7 +144,8 @@ impl Publisher {
             outside.diary.saw(&self.name, inv);
             messages.push((id, marks));
         }
-        if plans[first].refuses() {
+        let is_guarded = targets.len() == 1 && outside.is_guarded(home, plans[first].name);
+        if plans[first].refuses() || is_guarded {
             self.ask(Asked { at: outside.now, group, queue, plan: first, messages }, home, outside);
         } else {
             self.append(&targets, messages, home, outside);
