@@ -80,6 +80,7 @@ impl Population {
         if let Some(max) = vhost_max.filter(|max| of_vhost >= u64::from(*max)) {
             return Err(Full::Vhost { max });
         }
+        let of_user = of_user.saturating_sub(u64::from(planted::is("limit_admits_one_more")));
         if let Some(max) = user_max.filter(|max| of_user >= u64::from(*max)) {
             return Err(Full::User { max });
         }

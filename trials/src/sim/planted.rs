@@ -77,7 +77,9 @@ const MEMBERS_SEEDS: Seeds =
 
 /// Clients speak AMQP.
 const SESSION_SEEDS: Seeds = Seeds { options: &["--sessions", "--calm-ms", "300"], ..SEEDS };
-/// As well, and nodes refuse what they are asked.
+/// Somebody changes policies and rights.
+const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"], ..SEEDS };
+/// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
 
@@ -124,6 +126,19 @@ const PLANTED: &[Planted] = &[
         REFUSED_SESSION_SEEDS,
         Some(3),
     ),
+    planted(
+        "policy_not_restored",
+        &[", which is Queue", "and policies make it", "sessions of node"],
+        POLICY_SEEDS,
+        Some(1),
+    ),
+    planted(
+        "deleted_policy_stays",
+        &[" differ in group ", ", which is Queue"],
+        POLICY_SEEDS,
+        Some(1),
+    ),
+    planted("limit_admits_one_more", &["Refused(530) } comes to Done"], POLICY_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
