@@ -18,6 +18,7 @@ mod brokers;
 mod cases;
 pub mod command;
 mod generate;
+mod http;
 mod leeway;
 mod pool;
 mod program;
@@ -33,6 +34,14 @@ pub use program::Program;
 /// The brokers whose answers are compared. The first is the reference.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    reference: SocketAddr,
-    tried: SocketAddr,
+    reference: Endpoint,
+    tried: Endpoint,
+}
+
+/// Where a broker listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Endpoint {
+    amqp: SocketAddr,
+    /// The HTTP API.
+    http: SocketAddr,
 }

@@ -3,11 +3,11 @@
 //! Their data lies in memory where the machine has a file system for that: what is compared is what
 //! clients see, and it is seen sooner without disks.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Pair;
+use super::{Endpoint, Pair};
 use crate::chaos::Failure;
 use crate::chaos::broker::{Broker, Kind, START_MAX, Setup};
 use crate::ports;
@@ -16,6 +16,9 @@ use crate::ports;
 const RABBITMQ: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 const MEMORY: &str = "/dev/shm";
 const STOP_MAX: Duration = Duration::from_secs(30);
+/// Of a broker that runs already, the HTTP API is so far above the AMQP port, as RabbitMQ has it by default.
+const HTTP_ABOVE: u16 = 10_000;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Brokers that run while this lives.
 pub(super) struct Brokers {
@@ -41,18 +44,21 @@ impl Brokers {
         let folder = folder.join(format!("differential-{}", std::process::id()));
         let mut rabbitmq = None;
         let reference = match reference {
-            Some(address) => address,
+            Some(address) => running(address)?,
             None => {
-                let broker = start(Kind::Rabbitmq, Path::new(RABBITMQ), &folder.join("rabbitmq"))?;
-                rabbitmq.insert(broker).setup.address()
+                let started = start(Kind::Rabbitmq, Path::new(RABBITMQ), &folder.join("rabbitmq"));
+                let (broker, endpoint) = started?;
+                rabbitmq = Some(broker);
+                endpoint
             }
         };
         let mut millrace = None;
         let tried = match (tried, binary) {
-            (Some(address), _) => address,
+            (Some(address), _) => running(address)?,
             (None, Some(binary)) => {
-                let broker = start(Kind::Millrace, binary, &folder.join("millrace"))?;
-                millrace.insert(broker).setup.address()
+                let (broker, endpoint) = start(Kind::Millrace, binary, &folder.join("millrace"))?;
+                millrace = Some(broker);
+                endpoint
             }
             (None, None) => reference,
         };
@@ -95,13 +101,28 @@ impl Drop for Brokers {
     }
 }
 
-fn start(kind: Kind, path: &Path, folder: &Path) -> Result<Broker, Failure> {
+/// A broker that was started by somebody else.
+fn running(amqp: SocketAddr) -> Result<Endpoint, Failure> {
+    let port = amqp.port().checked_add(HTTP_ABOVE);
+    let port = port.ok_or_else(|| Failure::Trial(format!("{amqp}: no room for the HTTP API")))?;
+    Ok(Endpoint { amqp, http: SocketAddr::new(amqp.ip(), port) })
+}
+
+fn start(kind: Kind, path: &Path, folder: &Path) -> Result<(Broker, Endpoint), Failure> {
     let data = folder.join("data");
     std::fs::create_dir_all(&data)?;
+    let http = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
     if kind == Kind::Rabbitmq {
-        // Programs come and go faster than its tables are written: a limit of disk is no concern.
-        let settings = "log.file.level = warning\ndisk_free_limit.absolute = 50MB\n";
-        let files = [("rabbitmq.conf", settings), ("plugins", "[].\n"), ("environment", "")];
+        // Programs come and go faster than its tables are written: a limit of disk is no concern. Nor is what its HTTP API
+        // would count.
+        let settings = format!(
+            "log.file.level = warning\ndisk_free_limit.absolute = 50MB\nmanagement.tcp.ip = 127.0.0.1\n\
+             management.tcp.port = {}\nmanagement_agent.disable_metrics_collector = true\n",
+            http.port()
+        );
+        let plugins = "[rabbitmq_management].\n";
+        let files =
+            [("rabbitmq.conf", settings.as_str()), ("plugins", plugins), ("environment", "")];
         for (name, text) in files {
             std::fs::write(data.join(name), text)?;
         }
@@ -113,11 +134,28 @@ fn start(kind: Kind, path: &Path, folder: &Path) -> Result<Broker, Failure> {
         port: ports::free()?,
         data,
         log: folder.join("output.txt"),
-        arguments: Vec::new(),
+        arguments: match kind {
+            Kind::Millrace => vec!["--http".to_owned(), http.to_string()],
+            Kind::Rabbitmq => Vec::new(),
+        },
         environment: Vec::new(),
     };
+    let amqp = setup.address();
     let mut broker = Broker::new(setup);
     broker.start()?;
     broker.wait_ready(START_MAX)?;
-    Ok(broker)
+    wait_for_http(http)?;
+    Ok((broker, Endpoint { amqp, http }))
+}
+
+/// It may listen later than for AMQP.
+fn wait_for_http(http: SocketAddr) -> Result<(), Failure> {
+    let begin = Instant::now();
+    while TcpStream::connect(http).is_err() {
+        if begin.elapsed() > START_MAX {
+            return Err(Failure::Broken(format!("nobody listens at {http} for the HTTP API")));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
 }

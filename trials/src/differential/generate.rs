@@ -7,6 +7,7 @@
 
 mod arguments;
 mod random;
+mod rights;
 
 use amqp::FieldValue;
 
@@ -41,7 +42,9 @@ pub(super) fn program(seed: u64) -> Program {
     while (generator.program.0.len() as u64) < size {
         generator.go_on();
     }
-    generator.program
+    let Generator { mut program, about, .. } = generator;
+    rights::add(seed, about, &mut program, declared as usize);
+    program
 }
 
 /// What a program is about.

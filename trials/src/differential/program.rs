@@ -84,9 +84,19 @@ pub(super) enum Verb {
     Disconnect,
     /// `pause MILLISECONDS`
     Pause,
+    /// `policy NAME NAMES`: for these names, with its definition as options; `operator` makes it one of operators.
+    Policy,
+    /// `delete-policy NAME`
+    DeletePolicy,
+    /// `grant CONFIGURE WRITE READ`: what the second user may do, by names.
+    Grant,
+    /// `topics EXCHANGE WRITE READ`: the same by routing keys, as regular expressions.
+    Topics,
+    /// `clear-topics`
+    ClearTopics,
 }
 
-pub(super) const VERB_COUNT: usize = 25;
+pub(super) const VERB_COUNT: usize = 30;
 const VERBS: [(&str, Verb, usize); VERB_COUNT] = [
     ("exchange", Verb::Exchange, 2),
     ("delete-exchange", Verb::DeleteExchange, 1),
@@ -113,6 +123,11 @@ const VERBS: [(&str, Verb, usize); VERB_COUNT] = [
     ("close", Verb::Close, 0),
     ("disconnect", Verb::Disconnect, 0),
     ("pause", Verb::Pause, 1),
+    ("policy", Verb::Policy, 2),
+    ("delete-policy", Verb::DeletePolicy, 1),
+    ("grant", Verb::Grant, 3),
+    ("topics", Verb::Topics, 3),
+    ("clear-topics", Verb::ClearTopics, 0),
 ];
 
 /// A time to live between these makes a message expire while the program waits for it.
@@ -132,6 +147,7 @@ impl Program {
     pub(super) fn is_timed(&self) -> bool {
         self.0.iter().any(|operation| {
             let ttl = operation.number("x-message-ttl").or(operation.number("expiration"));
+            let ttl = ttl.or(operation.number("message-ttl"));
             ttl.is_some_and(|ttl| SHORT_MS.contains(&ttl))
         })
     }
@@ -146,8 +162,16 @@ impl Program {
     /// Whether messages move while no client does anything: dead letters, and what a replicated queue
     /// does once its log is written.
     pub(super) fn is_slow(&self) -> bool {
-        self.0.iter().any(|operation| operation.option("x-dead-letter-exchange").is_some())
-            || self.quorum().next().is_some()
+        let sends = |operation: &Operation| {
+            operation.option("x-dead-letter-exchange").is_some()
+                || operation.option("dead-letter-exchange").is_some()
+        };
+        self.0.iter().any(sends) || self.quorum().next().is_some()
+    }
+
+    /// Whether some of it is done by a second user.
+    pub(super) fn has_user(&self) -> bool {
+        self.0.iter().any(|operation| operation.verb == Verb::Grant)
     }
 
     /// Names of the queues that are replicated where queues have types.
@@ -302,6 +326,8 @@ mod tests {
         let script = "exchange @1 e1 topic durable alternate-exchange=e2\n\
                       queue @1 q1 x-message-ttl=40 x-dead-letter-exchange='' x-max-length=3l\n\
                       publish @2 '' q1 n=3 expiration='40' CC=[q2,q3] h.kind=1\n\
+                      policy @1 p1 q1 operator max-length=3 priority=1 to=queues\n\
+                      grant @4 all '' q1|e1\ntopics @4 e1 ^a ''\n\
                       nack @2 c1.first multiple requeue\npause @1 500\n";
         assert_eq!(Program::parse(script).unwrap().to_string(), script);
     }

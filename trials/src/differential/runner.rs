@@ -1,24 +1,26 @@
 //! Does the operations of a program one after the other on one broker, and writes down what its
 //! clients see.
 //!
-//! Channels 1 and 2 are on one connection, channel 3 is on another. A channel or connection that the
+//! Channels 1 and 2 are on one connection, channel 3 is on another, and channel 4 on that of the program's second user. A channel or connection that the
 //! broker closed is opened again by the next operation that wants it. At the end all channels are
 //! closed, which hands back what they hold, and what is then left in every queue is read.
 
+mod administration;
+mod names;
 mod requests;
 mod settling;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use amqp::{Method, basic, channel, connection, exchange, queue};
 
-use super::leeway;
 use super::program::{Operation, Program, Verb};
 use super::wire::{Told, Wire};
+use super::{Endpoint, leeway};
+use administration::{Administration, PASSWORD};
 use step::Step;
 
 /// What clients saw, operation by operation.
@@ -27,7 +29,7 @@ pub(super) struct Trace(pub(super) Vec<Vec<String>>);
 
 /// The connections to one broker, which one program after the other uses.
 pub(super) struct Site {
-    address: SocketAddr,
+    endpoint: Endpoint,
     wires: [Option<Wire>; LINKS],
     /// The longest that an operation of the last program took.
     pub(super) slowest: Duration,
@@ -53,7 +55,9 @@ impl Timeout {
         Timeout { rounds: 5, gap: Duration::from_millis(40), expiry: Duration::from_millis(500) };
 }
 
-const LINKS: usize = 2;
+const LINKS: usize = 3;
+/// The second user's.
+const USER_CHANNEL: u16 = 4;
 /// The channel on which queues are asked how many messages they have. Clients do not use it.
 const CONTROL: u16 = 90;
 /// How long a broker may take for an answer.
@@ -69,6 +73,9 @@ pub(super) fn run(
     let mut slowest = Duration::ZERO;
     let mut runner = Runner::new(site, program, prefix, timeout);
     let mut trace = Trace::default();
+    if runner.has_user {
+        runner.administration().make_user()?;
+    }
     for operation in &program.0 {
         let begun = Instant::now();
         runner.operate(operation)?;
@@ -85,8 +92,8 @@ pub(super) fn run(
 }
 
 impl Site {
-    pub(super) fn new(address: SocketAddr) -> Site {
-        Site { address, wires: [None, None], slowest: Duration::ZERO }
+    pub(super) fn new(endpoint: Endpoint) -> Site {
+        Site { endpoint, wires: [None, None, None], slowest: Duration::ZERO }
     }
 }
 
@@ -97,6 +104,8 @@ struct Runner<'a> {
     timeout: Timeout,
     is_timed: bool,
     is_slow: bool,
+    /// Somebody beside `guest` does some of it.
+    has_user: bool,
     /// Queues that are replicated where queues have types, by full name.
     quorum: BTreeSet<String>,
     /// Channels that are open.
@@ -144,7 +153,20 @@ struct Queue {
 }
 
 fn link_of(channel: u16) -> usize {
-    usize::from(channel >= 3 && channel != CONTROL)
+    match channel {
+        USER_CHANNEL => 2,
+        3 => 1,
+        _ => 0,
+    }
+}
+
+/// The channel on which what is left in the queues of a connection is read.
+fn reader_of(link: usize) -> u16 {
+    match link {
+        0 => 1,
+        1 => 3,
+        _ => USER_CHANNEL,
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -155,6 +177,7 @@ impl<'a> Runner<'a> {
             timeout,
             is_timed: program.is_timed(),
             is_slow: program.is_slow(),
+            has_user: program.has_user(),
             quorum: program.quorum().map(|name| format!("{prefix}{name}")).collect(),
             channels: BTreeMap::new(),
             has_control: [false; LINKS],
@@ -172,6 +195,10 @@ impl<'a> Runner<'a> {
             Verb::Pause => {
                 let ms = operation.word(0).parse().unwrap_or(0);
                 std::thread::sleep(Duration::from_millis(ms));
+            }
+            Verb::Policy | Verb::DeletePolicy | Verb::Grant | Verb::Topics | Verb::ClearTopics => {
+                let answer = self.administration().carry_out(operation)?;
+                self.step.replies.push(answer);
             }
             Verb::Close => self.close(operation.channel)?,
             Verb::Disconnect => self.disconnect(link_of(operation.channel))?,
@@ -199,7 +226,12 @@ impl<'a> Runner<'a> {
     /// The connection of that number.
     fn wire(&mut self, link: usize) -> io::Result<&mut Wire> {
         if self.site.wires[link].is_none() {
-            self.site.wires[link] = Some(Wire::connect(self.site.address)?);
+            let login = match link == link_of(USER_CHANNEL) {
+                true => (self.administration().user(), PASSWORD),
+                false => ("guest".to_owned(), "guest"),
+            };
+            let wire = Wire::connect(self.site.endpoint.amqp, (&login.0, login.1))?;
+            self.site.wires[link] = Some(wire);
             self.has_control[link] = false;
         }
         Ok(self.site.wires[link].as_mut().expect("it was connected just now"))
@@ -304,10 +336,13 @@ impl<'a> Runner<'a> {
             self.close(channel)?;
             self.settle(Verb::Close)?;
         }
+        if self.has_user {
+            self.administration().grant_all()?;
+        }
         let queues: Vec<(String, usize)> =
             self.queues.iter().map(|(name, queue)| (name.clone(), queue.link)).collect();
         for (name, link) in queues {
-            let channel = if link == 0 { 1 } else { 3 };
+            let channel = reader_of(link);
             if self.open(channel)? {
                 let consume = basic::Consume {
                     queue: &name,
@@ -334,7 +369,10 @@ impl<'a> Runner<'a> {
         for channel in open {
             self.close(channel)?;
         }
-        let is_exclusive = self.queues.values().any(|queue| queue.link != 0);
+        if self.has_user {
+            self.disconnect(link_of(USER_CHANNEL))?;
+        }
+        let is_exclusive = self.queues.values().any(|queue| queue.link == 1);
         if is_exclusive {
             self.disconnect(1)?;
         }
@@ -360,7 +398,8 @@ impl<'a> Runner<'a> {
             self.await_reply(0, 1, false)?;
         }
         self.close(1)?;
-        self.close_control()
+        self.close_control()?;
+        self.administration().clean(program)
     }
 
     /// The next program opens its own.
@@ -379,10 +418,11 @@ impl<'a> Runner<'a> {
 
     /// The full name of what is the program's own: `q1`, `e2`.
     fn own(&self, name: &str) -> String {
-        let mut letters = name.chars();
-        let is_own = matches!(letters.next(), Some('q' | 'e'))
-            && letters.next().is_some_and(|digit| digit.is_ascii_digit())
-            && letters.next().is_none();
-        if is_own { format!("{}{name}", self.prefix) } else { name.to_owned() }
+        names::own(self.prefix, name)
+    }
+
+    /// Where the program's policies and its second user are asked for.
+    fn administration(&self) -> Administration<'_> {
+        Administration { http: self.site.endpoint.http, prefix: self.prefix }
     }
 }

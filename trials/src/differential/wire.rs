@@ -106,8 +106,11 @@ struct Open {
 }
 
 impl Wire {
-    /// Connects and logs in as `guest`.
-    pub(super) fn connect(address: SocketAddr) -> std::io::Result<Wire> {
+    /// Connects and logs in, with a name and a password.
+    pub(super) fn connect(
+        address: SocketAddr,
+        (user, password): (&str, &str),
+    ) -> std::io::Result<Wire> {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         let decoder = Decoder::new(FRAME_BYTES_MAX);
@@ -120,12 +123,13 @@ impl Wire {
         let properties = FieldTable(vec![("capabilities".into(), FieldValue::Table(capabilities))]);
         let properties = properties.to_bytes();
         let client_properties = TableRef::validate(&properties).map_err(invalid)?;
+        let response = format!("\0{user}\0{password}");
         wire.send(
             0,
             &Method::ConnectionStartOk(connection::StartOk {
                 client_properties,
                 mechanism: "PLAIN",
-                response: b"\0guest\0guest",
+                response: response.as_bytes(),
                 locale: "en_US",
             }),
         );

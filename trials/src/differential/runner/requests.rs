@@ -7,7 +7,7 @@ use amqp::{
 };
 
 use super::super::program::{Operation, Verb};
-use super::{Runner, link_of};
+use super::{Runner, link_of, names};
 
 impl Runner<'_> {
     /// Sends what `operation` says and waits for the answer, if there is to be one.
@@ -106,6 +106,9 @@ impl Runner<'_> {
             Verb::Rollback => Method::TxRollback(tx::Rollback),
             Verb::Publish | Verb::Ack | Verb::Nack | Verb::Reject => unreachable!("done above"),
             Verb::Close | Verb::Disconnect | Verb::Pause => unreachable!("no requests"),
+            Verb::Policy | Verb::DeletePolicy | Verb::Grant | Verb::Topics | Verb::ClearTopics => {
+                unreachable!("over HTTP")
+            }
         };
         let (channel, link) = (operation.channel, link_of(operation.channel));
         self.wire(link)?.send(channel, &method);
@@ -252,16 +255,7 @@ impl Runner<'_> {
     }
 
     fn own_value(&self, value: &FieldValue) -> FieldValue {
-        match value {
-            FieldValue::LongStr(text) => match std::str::from_utf8(text) {
-                Ok(text) => FieldValue::from(self.own(text)),
-                Err(_) => value.clone(),
-            },
-            FieldValue::Array(values) => {
-                FieldValue::Array(values.iter().map(|value| self.own_value(value)).collect())
-            }
-            other => other.clone(),
-        }
+        names::own_value(self.prefix, value)
     }
 }
 

@@ -188,9 +188,10 @@ impl Runner<'_> {
         self.has_control[link] = false;
         self.wire(link)?.send(CONTROL, &Method::ChannelCloseOk(channel::CloseOk));
         const RESOURCE_LOCKED: u16 = 405;
+        let links = if self.has_user { LINKS } else { LINKS - 1 };
         match self.queues.get_mut(name) {
             // It belongs to the other connection.
-            Some(queue) if code == RESOURCE_LOCKED && queue.link == 0 => queue.link = 1,
+            Some(queue) if code == RESOURCE_LOCKED && queue.link + 1 < links => queue.link += 1,
             _ => {
                 self.queues.remove(name);
                 self.step.counts.insert(name.to_owned(), "gone".to_owned());
@@ -301,7 +302,9 @@ fn may_move(verb: Verb) -> bool {
         | Verb::Purge
         | Verb::DeleteQueue
         | Verb::Close
-        | Verb::Disconnect => true,
+        | Verb::Disconnect
+        | Verb::Policy
+        | Verb::DeletePolicy => true,
         Verb::Exchange
         | Verb::DeleteExchange
         | Verb::BindExchange
@@ -313,7 +316,10 @@ fn may_move(verb: Verb) -> bool {
         | Verb::Qos
         | Verb::Tx
         | Verb::Rollback
-        | Verb::Pause => false,
+        | Verb::Pause
+        | Verb::Grant
+        | Verb::Topics
+        | Verb::ClearTopics => false,
     }
 }
 
