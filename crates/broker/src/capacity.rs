@@ -11,6 +11,7 @@ use machine::{Attributes, GroupId, QueueId};
 
 use crate::connection::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::limits;
+use crate::route_cache::Route;
 
 /// A message for one queue, which may take it or not.
 #[derive(Clone, Debug)]
@@ -83,6 +84,16 @@ impl CapacityChecks {
             }
         };
         self.checks[place].waiting.push_back((self.added, message));
+    }
+
+    /// The route of a message that is not to overtake what waits: for the queues of which something does, it waits
+    /// behind that, also if a changed policy has made the queue take everything meanwhile. None: nothing is in its way.
+    #[inline]
+    pub(crate) fn behind(&self, route: &Route) -> Option<Route> {
+        if self.checks.is_empty() {
+            return None;
+        }
+        route.asking(|queue| self.checks.iter().any(|check| check.queue == queue))
     }
 
     /// Whether nothing waits for a queue of one of `groups`.

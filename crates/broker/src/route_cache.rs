@@ -89,6 +89,22 @@ impl Route {
         }
     }
 
+    /// The same route, but that queues for which something waits are asked first, too. None: it is no other.
+    pub(crate) fn asking(&self, waits: impl Fn(QueueId) -> bool) -> Option<Self> {
+        let plain = self.groups.iter().flat_map(|(group, queues)| {
+            queues.iter().map(move |queue| Target::plain(*queue, *group))
+        });
+        let mut targets: Vec<Target> = plain.chain(self.special.iter().copied()).collect();
+        let mut is_other = false;
+        for target in targets.iter_mut().filter(|target| !target.is_guarded) {
+            if waits(target.queue) {
+                target.is_guarded = true;
+                is_other = true;
+            }
+        }
+        is_other.then(|| Self::of(&targets))
+    }
+
     /// The queues that are asked first.
     pub(crate) fn guarded(&self) -> impl Iterator<Item = &Target> {
         self.special.iter().filter(|target| target.is_guarded)
@@ -214,6 +230,18 @@ mod tests {
                 (1, Some(4), vec![QueueId(6)]),
             ]
         );
+    }
+
+    #[test]
+    fn a_queue_for_which_something_waits_is_asked_first() {
+        let plain = |queue| Target::plain(QueueId(queue), GroupId(1));
+        let route = Route::of(&[plain(1), plain(2)]);
+        assert_eq!(route.asking(|_| false), None);
+        let behind = route.asking(|queue| queue == QueueId(2)).unwrap();
+        assert!(behind.is_guarded && behind.is_routed);
+        let guarded: Vec<QueueId> = behind.guarded().map(|target| target.queue).collect();
+        let others = vec![(GroupId(1), vec![QueueId(1)])];
+        assert_eq!((guarded, behind.groups), (vec![QueueId(2)], others));
     }
 
     #[test]

@@ -224,6 +224,8 @@ impl Publishing {
         asked: &Asked,
         message: Message<'_>,
     ) -> Result<(), Failure> {
+        let behind = caller.requests.capacity.behind(route);
+        let route = behind.as_ref().unwrap_or(route);
         let head = [message.destination, message.properties];
         let is_counted = route.is_guarded
             || asked.cancels.is_some()

@@ -144,8 +144,10 @@ impl Publisher {
             outside.diary.saw(&self.name, inv);
             messages.push((id, marks));
         }
-        let is_guarded = targets.len() == 1 && outside.is_guarded(home, plans[first].name);
-        if plans[first].refuses() || is_guarded {
+        // As a broker does: what waits to be let in is not overtaken once the queue lets everything in.
+        let waits = self.asked.values().any(|asked| asked.queue == queue);
+        let is_guarded = outside.is_guarded(home, plans[first].name) || waits;
+        if plans[first].refuses() || (targets.len() == 1 && is_guarded) {
             self.ask(Asked { at: outside.now, group, queue, plan: first, messages }, home, outside);
         } else {
             self.append(&targets, messages, home, outside);
