@@ -77,7 +77,8 @@ pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use queue::{
     AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
-    QueueDescription, QueueMachine, QueueStatus, Seqs,
+    MessageDescription, MessageState, PeekFilter, Position, QueueDescription, QueueMachine,
+    QueuePeek, QueueStatus, Seqs,
 };
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};

@@ -99,6 +99,11 @@ pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
 /// overflows.
 pub const SEQ_MAX: u64 = 1 << 62;
 
+/// Messages of a queue that are looked at together, by somebody who takes none.
+pub const PEEKED_MESSAGES_MAX: usize = 100;
+/// Messages whose delay is over that such a look passes over: more come in the next.
+pub const PEEKED_STEPS_MAX: usize = 10_000;
+
 /// Consumers and holders of a queue that are described.
 pub const DESCRIBED_HOLDERS_MAX: usize = 100;
 

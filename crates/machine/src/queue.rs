@@ -46,7 +46,10 @@ mod store;
 use std::ops::Range;
 
 pub use consumers::{AttachError, ConsumerSpec};
-pub use machine::{Attached, HolderDescription, QueueDescription, QueueMachine};
+pub use machine::{
+    Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
+    QueueDescription, QueueMachine, QueuePeek,
+};
 pub use reconcile::Counters;
 pub use seqs::Seqs;
 

@@ -207,6 +207,15 @@ impl Ranges {
         self.ends.iter().map(|(start, end)| *start..*end)
     }
 
+    /// The parts of ranges from `seq` on, in order.
+    pub(crate) fn ranges_from(&self, seq: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.ends.range(..=seq).next_back().map_or(seq, |(start, _)| *start);
+        let ranges = self.ends.range(first..).map(|(start, end)| *start..*end);
+        ranges
+            .filter(move |range| range.end > seq)
+            .map(move |range| range.start.max(seq)..range.end)
+    }
+
     /// Every single number, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.ranges().flatten()

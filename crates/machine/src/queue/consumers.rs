@@ -64,6 +64,14 @@ impl Held {
         &mut self.levels[place]
     }
 
+    /// Of one level, if there was any.
+    pub(crate) fn at(&self, level: u8) -> Option<&Ranges> {
+        match usize::from(level).checked_sub(1) {
+            None => Some(&self.main),
+            Some(place) => self.levels.get(place),
+        }
+    }
+
     /// By level.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u8, &Ranges)> {
         (0..=u8::MAX).zip(std::iter::once(&self.main).chain(&self.levels))

@@ -3,6 +3,7 @@
 mod attachments;
 mod describe;
 mod leader;
+mod peek;
 mod snapshot;
 mod timers;
 
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
 pub use describe::{HolderDescription, QueueDescription};
+pub use peek::{MessageDescription, MessageState, PeekFilter, Position, QueuePeek};
 
 use super::context::Context;
 use super::level::Level;

@@ -33,6 +33,12 @@ impl<'a> Seqs<'a> {
         self.left.ranges().chain(self.tail())
     }
 
+    /// Every single number from `seq` on, in order.
+    pub(crate) fn iter_from(self, seq: u64) -> impl Iterator<Item = u64> + 'a {
+        let tail = self.from.max(seq)..self.end;
+        self.left.ranges_from(seq).flatten().chain(tail)
+    }
+
     /// Every single number, in order.
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
         self.ranges().flatten()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{
     Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
-    Features, Outcome, Overflow, QueueId, QueueMachine, QueueSettings, Ranges, Retry, SessionId,
-    Version,
+    Features, MessageState, Outcome, Overflow, PeekFilter, Position, QueueId, QueueMachine,
+    QueueSettings, QueueStatus, Ranges, Retry, SessionId, Version,
 };
 use proptest::prelude::*;
 
@@ -365,6 +365,37 @@ impl World {
         }
         self.hear();
         self.leader.check();
+        self.look(queue);
+    }
+
+    /// Whoever looks at a queue sees each of its messages once, and as it is counted.
+    fn look(&self, queue: QueueId) {
+        let (mut from, mut seen) = (Some(Position::FIRST), BTreeMap::new());
+        while let Some(position) = from {
+            let found = self.leader.peek(queue, position, PeekFilter::All, 7).expect("a queue");
+            for message in found.messages {
+                let Position { priority, seq } = message.position;
+                let before = seen.insert((queue.level(priority), seq), message.state);
+                assert_eq!(before, None, "{seq} of {queue:?} is shown twice");
+            }
+            from = found.next;
+        }
+        let count =
+            |is: fn(&MessageState) -> bool| seen.values().filter(|it| is(it)).count() as u64;
+        let status = self.leader.status(queue).expect("a queue");
+        let counted = [
+            count(|state| *state == MessageState::Ready),
+            count(|state| matches!(state, MessageState::Held { .. })),
+            count(|state| matches!(state, MessageState::Delayed { .. })),
+            count(|state| matches!(state, MessageState::Dead { .. })),
+        ];
+        let QueueStatus { ready, unsettled, delayed, leaving, .. } = status;
+        assert_eq!(counted, [ready, unsettled, delayed, leaving]);
+        for ((level, seq), state) in seen {
+            let MessageState::Held { by } = state else { continue };
+            let held = self.held.get(&by).is_some_and(|held| held.contains(&(level, seq)));
+            assert!(held, "{seq} of {level:?} is not with {by:?}");
+        }
     }
 }
 

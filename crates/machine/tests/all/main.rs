@@ -15,6 +15,7 @@ mod model;
 mod new_settings;
 mod nodes;
 mod numbered_batches;
+mod peeked;
 mod policies;
 mod queues;
 mod random_catalogs;

@@ -57,6 +57,13 @@ impl DelayedMessages {
         self.due = BTreeSet::new();
     }
 
+    /// From a number on, each that waits or waited: when it was or is due, and whether it waits. Leader only.
+    pub(crate) fn from(&self, seq: u64) -> impl Iterator<Item = (u64, u64, bool)> {
+        self.all.range(seq..).map(|(seq, Delayed { due_ms, .. })| {
+            (*seq, *due_ms, self.due.contains(&(*due_ms, *seq)))
+        })
+    }
+
     /// Which of a range wait or waited.
     pub(crate) fn within(&self, range: Range<u64>) -> Ranges {
         self.all.range(range).map(|(seq, _)| *seq..*seq + 1).collect()

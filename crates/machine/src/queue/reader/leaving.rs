@@ -56,6 +56,11 @@ impl LeavingMessages {
         gone
     }
 
+    /// Every dead message, by its reason.
+    pub(crate) fn by_reason(&self) -> impl Iterator<Item = (Outcome, &Ranges)> {
+        Outcome::DEAD.into_iter().zip(&self.all)
+    }
+
     /// What of `ranges` is dead.
     pub(crate) fn within(&self, ranges: &Ranges) -> Ranges {
         let mut found = Ranges::new();
