@@ -208,6 +208,7 @@ impl DeadLetterWorker {
             | Answer::Purged { .. }
             | Answer::Status { .. }
             | Answer::Described { .. }
+            | Answer::Peeked { .. }
             | Answer::Closed { .. }
             | Answer::Admitted { .. }
             | Answer::Cancelled { .. }

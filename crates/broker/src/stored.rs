@@ -33,7 +33,7 @@ pub fn split_head(head: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Exchange and routing key from their bytes on the wire.
-pub(crate) fn destination_texts(destination: &[u8]) -> (&str, &str) {
+pub fn destination_texts(destination: &[u8]) -> (&str, &str) {
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     let Some((&length, rest)) = destination.split_first() else { return ("", "") };
     let (exchange, rest) = rest.split_at_checked(usize::from(length)).unwrap_or((rest, &[]));

@@ -40,6 +40,7 @@ use extents::Extent;
 use gathering::Gathering;
 pub(crate) use leaves::Leave;
 pub(crate) use outbox::{Got, Outgoing, Withdrawn};
+use plan::Plan;
 use queue::QueueBodies;
 
 /// Messages that lie together, with their bytes.
@@ -252,6 +253,14 @@ impl Bodies {
             }
         }
         found
+    }
+
+    /// Where the first of these messages of `queue` lie, as many as one fetch reads.
+    pub(crate) fn places(&self, queue: QueueId, seqs: &Ranges) -> Vec<FetchPart> {
+        let Some(bodies) = self.queues.get(&queue) else { return Vec::new() };
+        let mut plan = Plan::new(&bodies.extents);
+        seqs.ranges().for_each(|range| plan.add(range, 1));
+        plan.into_parts()
     }
 
     /// What of `queue` waits for its bytes: a checkpoint keeps it, although it may be settled.

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use machine::{
-    Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueueSettings, SessionId, Version,
+    Applied, Catalog, CatalogReply, GroupId, NodeId, QueueId, QueuePeek, QueueSettings, SessionId,
+    Version,
 };
 use raft::eraftpb::Entry;
 use wal::{CommitBatch, EntryAt, Place};
@@ -10,6 +11,7 @@ use wal::{CommitBatch, EntryAt, Place};
 use crate::bodies::{FetchPart, Run};
 use crate::checkpoint::{Job, State, Stored};
 use crate::counted::Voting;
+use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 use crate::peer::message::Message;
 use crate::request::{Answer, Request, Ticket};
 
@@ -45,6 +47,13 @@ pub enum Input {
         group: GroupId,
         queue: QueueId,
         runs: Vec<Run>,
+    },
+    /// Answers [`Output::Peek`].
+    Peeked {
+        group: GroupId,
+        session: SessionId,
+        ticket: Ticket,
+        result: Result<Box<Peeked>, NotPeeked>,
     },
     /// The log wants entries up to `index` of `group` moved to segments.
     WantCheckpoint {
@@ -219,6 +228,8 @@ pub enum Output {
         answer: Answer,
     },
     Fetch(Fetch),
+    /// To be answered with [`Input::Peeked`], whatever the disk says.
+    Peek(Box<Peek>),
     Forward {
         shard: usize,
         input: Input,
@@ -278,6 +289,17 @@ pub enum Output {
 pub struct Fetch {
     pub group: GroupId,
     pub queue: QueueId,
+    pub parts: Vec<Located>,
+}
+
+/// Messages that somebody looks at, to be read beside deliveries. No delivery waits for them.
+#[derive(Debug)]
+pub struct Peek {
+    pub group: GroupId,
+    pub session: SessionId,
+    pub ticket: Ticket,
+    pub spec: PeekSpec,
+    pub found: QueuePeek,
     pub parts: Vec<Located>,
 }
 

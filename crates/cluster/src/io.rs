@@ -14,6 +14,7 @@ mod flusher;
 pub mod handle;
 mod mailbox;
 mod neighbours;
+mod peeks;
 pub mod peers;
 mod preparing;
 mod reading;

@@ -27,6 +27,8 @@ pub mod log_writer;
 pub mod membership;
 mod numbered_batches;
 pub mod orders;
+mod peeked;
+mod peeking;
 pub mod peer;
 mod queues;
 mod raft_log;
@@ -53,4 +55,5 @@ pub use io::{
     kept_secret, launch, new_secret, queue_names, rescue_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
+pub use peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

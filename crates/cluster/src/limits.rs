@@ -188,6 +188,15 @@ pub const QUESTIONS_UNREAD_MAX: usize = 32;
 /// Questions of this node that wait for their answers.
 pub const QUESTIONS_WAITING_MAX: usize = 256;
 
+/// Bytes of heads and bodies after which messages that somebody looks at are answered; and of one body at most.
+pub const PEEKED_BYTES: usize = 1 << 20;
+/// Bytes of a body that are searched for what somebody looks for.
+pub const SEARCHED_BYTES: usize = 1 << 20;
+/// Bytes that somebody may look for.
+pub const SOUGHT_BYTES_MAX: usize = 256;
+/// Looks at messages that one shard has read at a time.
+pub const PEEKS_AT_ONCE: usize = 4;
+
 /// Queues that are described by one question of an operator.
 pub const DESCRIBED_QUEUES_MAX: usize = 100;
 

@@ -12,6 +12,7 @@ pub mod gather;
 pub mod handshake;
 pub mod limits;
 pub mod message;
+mod peeks;
 mod raft_message;
 mod reader;
 mod requests;

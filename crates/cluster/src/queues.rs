@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
-    Effect, EntryReader, GetReply, GroupId, Outcome, QueueId, QueueMachine, QueueStatus, Ranges,
-    SessionId,
+    Effect, EntryReader, GetReply, GroupId, Outcome, QueueId, QueueMachine, QueuePeek, QueueStatus,
+    Ranges, SessionId,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
 use crate::checkpoint::Stored;
 use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
+use crate::peeked::PeekSpec;
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
 use effects::readers;
@@ -179,6 +180,20 @@ impl Queues {
     pub(crate) fn status(&mut self, queue: QueueId) -> Option<QueueStatus> {
         self.machine.touch(queue);
         self.machine.status(queue)
+    }
+
+    /// Messages that somebody looks at, and where they lie: nothing is changed by it.
+    pub(crate) fn peek(
+        &self,
+        queue: QueueId,
+        spec: &PeekSpec,
+    ) -> Option<(QueuePeek, Vec<FetchPart>)> {
+        // Of those that are looked through some are not shown.
+        let count = if spec.contains.is_empty() { spec.count as usize } else { usize::MAX };
+        let found = self.machine.peek(queue, spec.from, spec.filter, count)?;
+        let seqs = found.messages.iter().map(|message| message.position.seq);
+        let parts = self.bodies.places(found.level, &seqs.map(|seq| seq..seq + 1).collect());
+        Some((found, parts))
     }
 
     /// Everything that lives may have been delivered by an earlier leader. Nothing is delivered before

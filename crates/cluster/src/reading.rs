@@ -14,8 +14,10 @@ use wal::{Checkpoint, Disk, EntryAt, Error, Reader};
 
 use crate::bodies::{Run, Source, cut_out, pick};
 use crate::entry;
-use crate::exchange::{Fetch, Located};
+use crate::exchange::{Fetch, Located, Peek};
 use crate::limits::{FETCH_BYTES, READ_ENTRIES_BYTES};
+use crate::peeked::Peeked;
+use crate::peeking::PeekReader;
 use crate::snapshot;
 
 /// Reads a node's log and the segments that are open, within bounds.
@@ -107,6 +109,15 @@ impl<D: Disk> StoreReader<D> {
             })?);
         }
         Ok(entries)
+    }
+
+    /// Messages that somebody looks at, up to the bound: none from the first on that a checkpoint has moved.
+    ///
+    /// # Errors
+    /// The disk does not give them.
+    pub fn peek(&self, segments: &impl FindSegment<D>, peek: &Peek) -> Result<Peeked, Error> {
+        let find = |segment| segments.find(peek.group, segment);
+        PeekReader::new(&self.log, find, peek, self.fetch_bytes).read()
     }
 
     fn entry(&self, queue: QueueId, Located { part, place }: &Located) -> Result<Vec<Run>, Error> {

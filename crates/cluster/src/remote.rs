@@ -85,6 +85,7 @@ impl Remote {
             | Request::Purge { .. }
             | Request::Status { .. }
             | Request::Describe { .. }
+            | Request::Peek { .. }
             | Request::CloseQueue { .. }
             | Request::Admit { .. }
             | Request::EndSession { .. } => None,
@@ -168,6 +169,7 @@ impl Remote {
             | Request::Purge { ticket, .. }
             | Request::Status { ticket, .. }
             | Request::Describe { ticket, .. }
+            | Request::Peek { ticket, .. }
             | Request::Admit { ticket, .. }
             | Request::CloseQueue { ticket, .. } => {
                 self.asked.insert((session, *ticket), request.clone());
@@ -264,6 +266,7 @@ impl Remote {
             Answer::Purged { ticket, .. }
             | Answer::Status { ticket, .. }
             | Answer::Described { ticket, .. }
+            | Answer::Peeked { ticket, .. }
             | Answer::Admitted { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {

@@ -13,6 +13,7 @@ use machine::{
 use crate::limits::REQUEST_BYTES;
 
 use crate::described::{DescribedQueue, NotDescribed};
+use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 
 /// The session's own number for a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +75,8 @@ pub enum Request {
     Status { ticket: Ticket, group: GroupId, queue: QueueId },
     /// What the queue's leader knows of it: [`Answer::Described`]. It changes nothing, nor does it count as a use.
     Describe { ticket: Ticket, group: GroupId, queue: QueueId },
+    /// Messages of a queue as they are: [`Answer::Peeked`]. It changes nothing, nor does it count as a use.
+    Peek { ticket: Ticket, group: GroupId, queue: QueueId, spec: Box<PeekSpec> },
     /// Check that a queue may be deleted, and take no more consumers: [`Answer::Closed`]. The
     /// catalog's `DeleteQueue` is to follow.
     CloseQueue { ticket: Ticket, group: GroupId, queue: QueueId, if_unused: bool, if_empty: bool },
@@ -98,6 +101,7 @@ impl Request {
             | Self::Purge { group, .. }
             | Self::Status { group, .. }
             | Self::Describe { group, .. }
+            | Self::Peek { group, .. }
             | Self::Admit { group, .. }
             | Self::CloseQueue { group, .. } => Some(*group),
             Self::Catalog { .. } | Self::EndSession { .. } => None,
@@ -109,6 +113,7 @@ impl Request {
         match self {
             Self::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
             Self::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
+            Self::Peek { spec, .. } => REQUEST_BYTES + spec.contains.len(),
             Self::Catalog { .. }
             | Self::Attach { .. }
             | Self::Detach { .. }
@@ -134,6 +139,7 @@ impl Request {
             | Self::Purge { ticket, .. }
             | Self::Status { ticket, .. }
             | Self::Describe { ticket, .. }
+            | Self::Peek { ticket, .. }
             | Self::CloseQueue { ticket, .. }
             | Self::Admit { ticket, .. }
             | Self::EndSession { ticket } => Some(*ticket),
@@ -152,6 +158,7 @@ impl Request {
             | Self::Purge { queue, .. }
             | Self::Status { queue, .. }
             | Self::Describe { queue, .. }
+            | Self::Peek { queue, .. }
             | Self::CloseQueue { queue, .. }
             | Self::Admit { queue, .. } => Some(*queue),
             Self::Append { .. } | Self::Catalog { .. } | Self::EndSession { .. } => None,
@@ -162,6 +169,7 @@ impl Request {
     pub(crate) fn since(&self) -> Version {
         match self {
             Self::Describe { .. } => Version::DESCRIBED,
+            Self::Peek { .. } => Version::PEEKED,
             Self::Detach { takes_back: false, .. } => Version::CANCELS,
             Self::Append { .. }
             | Self::Catalog { .. }
@@ -180,9 +188,27 @@ impl Request {
 
     /// The answer where another node may not be asked yet. `None`: it always may.
     pub(crate) fn answer_not_yet(&self) -> Option<Answer> {
-        let Self::Describe { ticket, .. } = *self else { return None };
-        let result = Err(NotDescribed::NotYet { since: self.since() });
-        Some(Answer::Described { ticket, result })
+        let since = self.since();
+        match *self {
+            Self::Describe { ticket, .. } => {
+                Some(Answer::Described { ticket, result: Err(NotDescribed::NotYet { since }) })
+            }
+            Self::Peek { ticket, .. } => {
+                Some(Answer::Peeked { ticket, result: Err(NotPeeked::NotYet { since }) })
+            }
+            Self::Append { .. }
+            | Self::Catalog { .. }
+            | Self::Attach { .. }
+            | Self::Detach { .. }
+            | Self::Credit { .. }
+            | Self::Settle { .. }
+            | Self::Get { .. }
+            | Self::Purge { .. }
+            | Self::Status { .. }
+            | Self::CloseQueue { .. }
+            | Self::Admit { .. }
+            | Self::EndSession { .. } => None,
+        }
     }
 
     /// The answer where that queue is not there.
@@ -198,6 +224,7 @@ impl Request {
             Self::Describe { ticket, .. } => {
                 Answer::Described { ticket, result: Err(NotDescribed::NoQueue) }
             }
+            Self::Peek { ticket, .. } => Answer::Peeked { ticket, result: Err(NotPeeked::NoQueue) },
             Self::CloseQueue { ticket, .. } => Answer::Closed { ticket, result: Ok(0) },
             Self::Admit { ticket, .. } => Answer::Admitted { ticket, refused: Vec::new() },
             Self::Append { .. }
@@ -287,6 +314,11 @@ pub enum Answer {
         ticket: Ticket,
         result: Result<Box<DescribedQueue>, NotDescribed>,
     },
+    /// Messages of the queue as they are, or why none is shown.
+    Peeked {
+        ticket: Ticket,
+        result: Result<Box<Peeked>, NotPeeked>,
+    },
     /// The count of ready messages that go with the queue, or why it may not be deleted.
     Closed {
         ticket: Ticket,
@@ -317,6 +349,7 @@ impl Answer {
     pub(crate) fn since(&self) -> Version {
         match self {
             Self::Described { .. } => Version::DESCRIBED,
+            Self::Peeked { .. } => Version::PEEKED,
             Self::Appended { .. }
             | Self::AppendFailed { .. }
             | Self::Catalog { .. }

@@ -16,6 +16,7 @@ mod leading;
 mod local;
 mod members;
 mod outbound;
+mod peeks;
 mod peers;
 mod reach;
 mod report;
@@ -83,6 +84,8 @@ pub struct Shard {
     own: VecDeque<Input>,
     /// What shard 0 does for all shards.
     node_wide: NodeWide,
+    /// Looks at messages that are being read.
+    peeks: usize,
     /// The node is stopping: settles are logged at once, and leadership moves away until this time at the latest.
     closing: Option<u64>,
     sizes: Sizes,
@@ -146,6 +149,7 @@ impl Shard {
             group_effects: Vec::new(),
             own: VecDeque::new(),
             node_wide: NodeWide::default(),
+            peeks: 0,
             closing: None,
             sizes,
         };
@@ -308,6 +312,9 @@ impl Shard {
                     found.queues.fetched(queue, runs, &mut self.group_effects);
                 }
                 self.grant(group, outputs);
+            }
+            Input::Peeked { group, session, ticket, result } => {
+                self.peeked(group, session, ticket, result, outputs);
             }
             Input::WantCheckpoint { group } => {
                 if let Some(group) = self.group_mut(group) {
@@ -490,15 +497,7 @@ impl Shard {
                     self.answer(group, session, answer, outputs);
                 }
                 GroupEffect::Fetch { queue, parts } => {
-                    let log = self.groups.get(&group).map(|found| found.group.replica.log());
-                    let locate = |part: FetchPart| {
-                        let place = match (&part.source, log) {
-                            (Source::Entry { index, .. }, Some(log)) => log.place(*index),
-                            (_, _) => None,
-                        };
-                        Located { part, place }
-                    };
-                    let parts = parts.into_iter().map(locate).collect();
+                    let parts = self.located(group, parts);
                     outputs.push(Output::Fetch(Fetch { group, queue, parts }));
                 }
                 GroupEffect::Leaving(leaving) if self.has_dead_letter_worker => {
@@ -515,6 +514,19 @@ impl Shard {
             }
         }
         self.group_effects = group_effects;
+    }
+
+    /// Where in the log the entries of these parts are.
+    fn located(&self, group: GroupId, parts: Vec<FetchPart>) -> Vec<Located> {
+        let log = self.groups.get(&group).map(|found| found.group.replica.log());
+        let locate = |part: FetchPart| {
+            let place = match (&part.source, log) {
+                (Source::Entry { index, .. }, Some(log)) => log.place(*index),
+                (_, _) => None,
+            };
+            Located { part, place }
+        };
+        parts.into_iter().map(locate).collect()
     }
 
     /// Lets the queues of `group` do something, if they are led here, and does what they effect.

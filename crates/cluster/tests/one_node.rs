@@ -13,11 +13,11 @@ mod session;
 
 use std::time::{Duration, Instant};
 
-use cluster::{Answer, Leaving, NotDescribed, Request, Ticket};
+use cluster::{Answer, Leaving, NotDescribed, NotPeeked, PeekSpec, Request, Ticket};
 use directory::{Directory, node};
 use machine::{
-    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, QueueId, QueueStatus,
-    Ranges, Value,
+    Attributes, Batch, ConsumerId, ConsumerSpec, GroupId, Messages, Outcome, PeekFilter, Position,
+    QueueId, QueueStatus, Ranges, Value,
 };
 use session::{Session, TIMEOUT, run};
 
@@ -169,6 +169,55 @@ fn a_backlog_larger_than_the_log_is_kept_in_segments_and_comes_in_order() {
         }
     });
     assert!(cluster.counters().fetches.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    cluster.stop();
+}
+
+/// A look at all of a queue, with so much of each body.
+fn look(count: u32, body_bytes_max: u32) -> PeekSpec {
+    let (from, filter, contains) = (Position::FIRST, PeekFilter::All, bytes::Bytes::new());
+    PeekSpec { from, filter, count, body_bytes_max, contains }
+}
+
+#[test]
+fn a_backlog_is_looked_at_from_one_end_to_the_other_and_comes_as_if_nobody_had() {
+    let directory = Directory::new("peeked");
+    let body = "x".repeat(1000);
+    const COUNT: usize = 5_000;
+    let cluster = node(&directory.0);
+    run(async {
+        let mut session = Session::open(&cluster);
+        let (queue, group) = session.declare("backlog").await;
+        for nth in 0..COUNT / 100 {
+            let bodies: Vec<String> =
+                (0..100).map(|part| format!("{:06}-{body}", nth * 100 + part)).collect();
+            let bodies: Vec<&str> = bodies.iter().map(|body| &body[..]).collect();
+            session.publish(group, queue, &bodies).await;
+        }
+        // Meanwhile checkpoints move what is looked at.
+        let (mut seen, mut from) = (0, Some(Position::FIRST));
+        while let Some(position) = from {
+            let spec = PeekSpec { from: position, ..look(500, 6) };
+            let shown = cluster.peek((group, queue), spec).await.unwrap();
+            for message in &shown.messages {
+                assert_eq!(message.body, format!("{seen:06}"));
+                assert_eq!((message.body_bytes, &message.head[..]), (1007, &b"head"[..]));
+                seen += 1;
+            }
+            from = shown.next;
+        }
+        assert_eq!(seen, COUNT);
+        let contains = bytes::Bytes::from_static(b"004321");
+        let found = PeekSpec { contains, ..look(5, 6) };
+        let found = cluster.peek((group, queue), found).await.unwrap();
+        assert_eq!(found.messages.len(), 1);
+        assert_eq!(cluster.counters().fetches.load(std::sync::atomic::Ordering::Relaxed), 0);
+        session.attach(group, queue, 10).await;
+        let taken = session.take(queue, 10).await;
+        assert!(taken.iter().all(|(_, again, _)| !again));
+        assert!(taken.iter().map(|(seq, ..)| *seq).eq(1..=10));
+        let status = session.status((queue, group)).await;
+        assert_eq!((status.ready, status.unsettled), (COUNT as u64 - 10, 10));
+    });
     cluster.stop();
 }
 
@@ -410,6 +459,10 @@ fn a_damaged_message_stops_its_queue_and_neither_its_neighbours_nor_the_node() {
     let cluster = node(&directory.0);
     run(async {
         let mut broken = Session::open(&cluster);
+        let before = cluster.peek((bad.1, bad.0), look(1, 9)).await.unwrap();
+        assert_eq!(before.messages[0].body, "one");
+        let damaged = cluster.peek((bad.1, bad.0), look(3, 9)).await;
+        assert_eq!(damaged, Err(NotPeeked::Unreadable), "who looks is told, and nobody else");
         broken.attach(bad.1, bad.0, 10).await;
         let mut session = Session::open(&cluster);
         session.attach(good.1, good.0, 10).await;

@@ -130,6 +130,7 @@ fn bytes_of(answer: &Answer) -> usize {
         | Answer::Purged { .. }
         | Answer::Status { .. }
         | Answer::Described { .. }
+        | Answer::Peeked { .. }
         | Answer::Closed { .. }
         | Answer::SessionEnded { .. } => 0,
     }

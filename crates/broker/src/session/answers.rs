@@ -61,8 +61,8 @@ impl Session {
                     self.capacity_checked(step, queue, Some(&refused));
                 }
             }
-            Answer::Leaving(_) => {}       // The dead-letter worker's.
-            Answer::Described { .. } => {} // An operator's.
+            Answer::Leaving(_) => {} // The dead-letter worker's.
+            Answer::Described { .. } | Answer::Peeked { .. } => {} // An operator's.
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(step, reason);

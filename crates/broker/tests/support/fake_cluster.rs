@@ -237,7 +237,9 @@ impl FakeCluster {
                 let status = self.queues.status(queue);
                 self.answer(session, Answer::Status { ticket, status });
             }
-            Request::Describe { .. } => unreachable!("a session does not ask what operators ask"),
+            Request::Describe { .. } | Request::Peek { .. } => {
+                unreachable!("a session does not ask what operators ask")
+            }
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = self.queues.close_queue(queue, if_unused, if_empty);
                 self.answer(session, Answer::Closed { ticket, result });

@@ -494,6 +494,7 @@ fn shown(request: &Request) -> Option<String> {
         | Request::Purge { .. }
         | Request::Status { .. }
         | Request::Describe { .. }
+        | Request::Peek { .. }
         | Request::CloseQueue { .. } => return None,
     })
 }

@@ -196,6 +196,7 @@ fn kind(request: &Request) -> &'static str {
         Request::Purge { .. } => "purge",
         Request::Status { .. } => "status",
         Request::Describe { .. } => "describe",
+        Request::Peek { .. } => "peek",
         Request::CloseQueue { .. } => "close-queue",
         Request::Admit { .. } => "admit",
         Request::EndSession { .. } => "end-session",

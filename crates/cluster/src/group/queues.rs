@@ -301,6 +301,7 @@ impl QueueGroup {
             Request::Get { queue, .. }
             | Request::Status { queue, .. }
             | Request::Describe { queue, .. }
+            | Request::Peek { queue, .. }
             | Request::Admit { queue, .. }
             | Request::CloseQueue { queue, .. } => {
                 (self.ready_at(now, queue), self.queues.machine().is_dispatching())

@@ -66,6 +66,7 @@ impl ClusterHandle {
                     | Answer::Purged { .. }
                     | Answer::Status { .. }
                     | Answer::Described { .. }
+                    | Answer::Peeked { .. }
                     | Answer::Closed { .. }
                     | Answer::Admitted { .. }
                     | Answer::Leaving(_)

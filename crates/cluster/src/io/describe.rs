@@ -7,9 +7,11 @@ use machine::{GroupId, QueueId};
 use tokio::time::{Instant, timeout_at};
 
 use super::handle::ClusterHandle;
+use super::peeks;
 use super::tallies::Tally;
 use crate::described::{DescribedQueue, NotDescribed, Resources};
 use crate::limits::DESCRIBED_QUEUES_MAX;
+use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 use crate::request::{Answer, Request, Ticket};
 use crate::shard::LedQueue;
 
@@ -72,6 +74,7 @@ impl ClusterHandle {
                     | Answer::Got { .. }
                     | Answer::Purged { .. }
                     | Answer::Status { .. }
+                    | Answer::Peeked { .. }
                     | Answer::Closed { .. }
                     | Answer::Admitted { .. }
                     | Answer::Leaving(_)
@@ -86,6 +89,19 @@ impl ClusterHandle {
     /// one node. `None`: a shard was not through in time. Blocks for as long as the shards take.
     pub fn tally(&self, each: impl FnMut(&[LedQueue])) -> Option<Tally> {
         self.node.tallies.walk(&self.node.shards, each)
+    }
+
+    /// Messages of a queue as they are, from `spec.from` on: nothing is changed by it, not even which of them count as
+    /// redelivered. It gives what could be seen within two seconds and a MiB, and says where to go on.
+    ///
+    /// # Errors
+    /// None could be seen: why.
+    pub async fn peek(
+        &self,
+        queue: (GroupId, QueueId),
+        spec: PeekSpec,
+    ) -> Result<Peeked, NotPeeked> {
+        peeks::peek(self, queue, spec).await
     }
 
     /// What this node has and may use.

@@ -1,17 +1,20 @@
 //! The thread that reads log entries and segments.
 
+use std::collections::VecDeque;
 use std::sync::{PoisonError, RwLock};
 
-use machine::GroupId;
+use machine::{GroupId, QueueId};
 use wal::{Error, FileDisk, Reader, segments};
 
 use super::failure::Failure;
 use super::handle::{Counters, Node};
 use super::store::{Read, Store};
-use crate::exchange::{Fetch, Input};
+use crate::exchange::{Fetch, Input, Peek};
+use crate::peeked::NotPeeked;
 use crate::reading::{FindSegment, OpenSegments, StoreReader};
 
-/// Reads for deliveries and for replicas that are behind, until the shards are gone.
+/// Reads for deliveries and for replicas that are behind, until the shards are gone; and for those who look at messages,
+/// one after the other, when nothing else waits.
 pub(crate) fn run(
     reader: &StoreReader<FileDisk>,
     segments: &SharedSegments,
@@ -19,15 +22,23 @@ pub(crate) fn run(
     store: &Store,
     failure: &Failure,
 ) {
-    let mut reads = Vec::new();
+    let (mut reads, mut peeks) = (Vec::new(), VecDeque::new());
     loop {
-        store.reads().take(&mut reads, None, true);
-        if reads.is_empty() {
+        if peeks.is_empty() {
+            store.reads().take(&mut reads, None, true);
+        } else {
+            store.reads().take_more(&mut reads);
+        }
+        if reads.is_empty() && peeks.is_empty() {
             return;
         }
         for read in reads.drain(..) {
             let fetch = match read {
                 Read::Fetch(fetch) => fetch,
+                Read::Peek(peek) => {
+                    peeks.push_back(peek);
+                    continue;
+                }
                 Read::Entries { group, number, entries } => {
                     let entries = match reader.entries(group, &entries) {
                         Ok(entries) => entries,
@@ -50,15 +61,42 @@ pub(crate) fn run(
             let Fetch { group, queue, .. } = fetch;
             node.shard_of(group).push(Input::Fetched { group, queue, runs });
         }
+        if let Some(peek) = peeks.pop_front() {
+            look(reader, segments, node, &peek);
+        }
+    }
+}
+
+/// What cannot be read is said to whoever looks, and in the log. What else is to be done about it is seen to when the
+/// message is to be delivered.
+fn look(reader: &StoreReader<FileDisk>, segments: &SharedSegments, node: &Node, peek: &Peek) {
+    let Peek { group, session, ticket, .. } = *peek;
+    let result = reader.peek(segments, peek).map(Box::new).map_err(|error| {
+        let (vhost, name) = names(node, peek.found.level);
+        tracing::error!(
+            vhost,
+            queue = name,
+            "somebody looks at messages that the disk does not give: {error}. Nothing else is changed by that; a \
+             delivery of them will fail. Stop the node and run `millrace doctor --deep`, which says what is lost"
+        );
+        NotPeeked::Unreadable
+    });
+    node.shard_of(group).push(Input::Peeked { group, session, ticket, result });
+}
+
+/// Vhost and name of a queue, for the log.
+fn names(node: &Node, queue: QueueId) -> (String, String) {
+    let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);
+    match catalog.queue_by_id(queue.base()) {
+        Some(queue) => (queue.vhost.to_string(), queue.name.to_string()),
+        None => (String::new(), "(deleted)".to_owned()),
     }
 }
 
 /// No other node has the lost message, so its queue stops in front of it: later messages must not be delivered as if
 /// nothing were missing.
 fn answer_stopped(node: &Node, fetch: &Fetch, error: &Error) {
-    let catalog = node.catalog.read().unwrap_or_else(PoisonError::into_inner);
-    let queue = catalog.queue_by_id(fetch.queue).map(|queue| (&queue.vhost, &queue.name));
-    let (vhost, name) = queue.map_or(("", "(deleted)"), |(vhost, name)| (vhost, name));
+    let (vhost, name) = names(node, fetch.queue);
     tracing::error!(
         vhost,
         queue = name,

@@ -98,6 +98,7 @@ fn perform(
             }
             Output::Answer { session, answer } => answers.add(session, answer, node),
             Output::Fetch(fetch) => store.read(Read::Fetch(fetch)),
+            Output::Peek(peek) => store.read(Read::Peek(peek)),
             Output::Forward { shard, input } => node.shards[shard].push(input),
             Output::CatalogApplied { at, entry, forwards } => {
                 // Until all of it is done, no session looks.

@@ -7,7 +7,7 @@ use machine::{GroupId, NodeId};
 use wal::{EntryAt, FileDisk};
 
 use super::mailbox::Mailbox;
-use crate::exchange::Fetch;
+use crate::exchange::{Fetch, Peek};
 use crate::housekeeping::Task;
 use crate::log_writer::Append;
 use crate::peer::message::Message;
@@ -17,6 +17,8 @@ use crate::snapshot::{self, Chunk};
 #[derive(Debug)]
 pub(crate) enum Read {
     Fetch(Fetch),
+    /// Messages that somebody looks at.
+    Peek(Box<Peek>),
     /// Entries for a replica that is behind.
     Entries {
         group: GroupId,

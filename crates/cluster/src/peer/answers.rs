@@ -6,6 +6,7 @@ use machine::{
 
 use super::Error;
 use super::gather::Gather;
+use super::peeks;
 use super::reader::Reader;
 use super::requests::{put_consumer, take_consumer, take_numbers, take_ticket};
 use crate::described::{DescribedQueue, NotDescribed};
@@ -27,6 +28,8 @@ const STOPPING: u8 = 14;
 const ADMITTED: u8 = 15;
 /// Since `Version::DESCRIBED`.
 const DESCRIBED: u8 = 16;
+/// Since `Version::PEEKED`.
+const PEEKED: u8 = 17;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -94,6 +97,10 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
                 Err(NotDescribed::NoLeader) => out.u8(3),
                 Err(NotDescribed::Late) => out.u8(4),
             }
+        }
+        Answer::Peeked { ticket, result } => {
+            ticketed(out, PEEKED, ticket.0);
+            peeks::encode_peeked(out, result);
         }
         Answer::Closed { ticket, result } => {
             ticketed(out, CLOSED, ticket.0);
@@ -166,6 +173,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             };
             Answer::Described { ticket, result }
         }
+        PEEKED => {
+            let ticket = take_ticket(reader)?;
+            Answer::Peeked { ticket, result: peeks::decode_peeked(reader)? }
+        }
         CLOSED => {
             let ticket = take_ticket(reader)?;
             let result = match reader.u8()? {
@@ -198,7 +209,9 @@ pub(super) fn payload(answer: &Answer) -> usize {
             delivery.bytes.len()
         }
         Answer::Leaving(leaving) => leaving.bytes.len(),
-        Answer::Got { delivery: None, .. }
+        Answer::Peeked { result: Ok(peeked), .. } => peeks::payload(peeked),
+        Answer::Peeked { result: Err(_), .. }
+        | Answer::Got { delivery: None, .. }
         | Answer::Appended { .. }
         | Answer::AppendFailed { .. }
         | Answer::Catalog { .. }

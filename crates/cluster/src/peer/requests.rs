@@ -9,6 +9,7 @@ use machine::{
 use super::Error;
 use super::gather::Gather;
 use super::message::Attachment;
+use super::peeks;
 use super::reader::Reader;
 use crate::request::{Held, Request, Ticket};
 
@@ -27,6 +28,8 @@ const ADMIT: u8 = 12;
 const DESCRIBE: u8 = 13;
 /// `DETACH` of a consumer that is sent first what it was given. Since `Version::CANCELS`.
 const CANCEL: u8 = 14;
+/// Since `Version::PEEKED`.
+const PEEK: u8 = 15;
 
 /// Appends travel as numbered batches, which are numbered: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -82,6 +85,12 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             out.u8(DESCRIBE);
             out.number(ticket.0);
             out.number(queue.0);
+        }
+        Request::Peek { ticket, group: _, queue, spec } => {
+            out.u8(PEEK);
+            out.number(ticket.0);
+            out.number(queue.0);
+            peeks::encode_spec(out, spec);
         }
         Request::CloseQueue { ticket, group: _, queue, if_unused, if_empty } => {
             out.u8(CLOSE_QUEUE);
@@ -146,6 +155,12 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
         DESCRIBE => {
             let ticket = take_ticket(reader)?;
             Request::Describe { ticket, group, queue: QueueId(reader.number()?) }
+        }
+        PEEK => {
+            let ticket = take_ticket(reader)?;
+            let queue = QueueId(reader.number()?);
+            let spec = Box::new(peeks::decode_spec(reader)?);
+            Request::Peek { ticket, group, queue, spec }
         }
         CLOSE_QUEUE => Request::CloseQueue {
             ticket: take_ticket(reader)?,

@@ -18,6 +18,7 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         | Answer::Purged { ticket, .. }
         | Answer::Status { ticket, .. }
         | Answer::Described { ticket, .. }
+        | Answer::Peeked { ticket, .. }
         | Answer::Closed { ticket, .. }
         | Answer::Admitted { ticket, .. }
         | Answer::SessionEnded { ticket } => Some(*ticket),

@@ -83,6 +83,7 @@ impl Shard {
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
+            | Request::Peek { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
         };
@@ -252,6 +253,9 @@ impl Shard {
                 let result = result.map(Box::new);
                 group_effects
                     .push(GroupEffect::Answer(session, Answer::Described { ticket, result }));
+            }
+            Request::Peek { ticket, queue, spec, .. } => {
+                self.peek(session, ticket, (group, queue), *spec, outputs);
             }
             Request::Admit { ticket, queue, sizes, .. } => {
                 let refused = match self.queues(group) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cluster::exchange::{Fetch, Input, Now, Output, WantedQueue};
+use cluster::exchange::{Fetch, Input, Now, Output, Peek, WantedQueue};
 use cluster::limits::Sizes;
 use cluster::peer::message::Message;
 use cluster::reading::{OpenSegments, StoreReader};
@@ -229,7 +229,7 @@ impl Cluster {
             let now = Now { mono_ms: self.ms, wall_ms: wall_ms.saturating_add_signed(error) };
             for (to, message) in core.step(now) {
                 let reads = self.speaks[&to];
-                assert!(!is_described(&message) || reads >= Version::DESCRIBED, "{message:?}");
+                assert!(reads >= since(&message), "{message:?}");
                 if let Some(wire) = self.wires.get_mut(&(core.id, to)) {
                     wire.push_back(message);
                 }
@@ -269,6 +269,7 @@ impl Cluster {
             | Request::Purge { group, .. }
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
+            | Request::Peek { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
             Request::Catalog { .. } | Request::EndSession { .. } => GroupId::CATALOG,
@@ -395,6 +396,12 @@ impl Core {
                     let Fetch { group, queue, .. } = fetch;
                     self.inboxes[shard].push(Input::Fetched { group, queue, runs });
                 }
+                Output::Peek(peek) => {
+                    let peeked = self.reader.peek(&OpenSegments::default(), &peek).unwrap();
+                    let Peek { group, session, ticket, .. } = *peek;
+                    let result = Ok(Box::new(peeked));
+                    self.inboxes[shard].push(Input::Peeked { group, session, ticket, result });
+                }
                 Output::Forward { shard, input } => {
                     let is_answered = matches!(
                         input,
@@ -438,15 +445,22 @@ impl Core {
     }
 }
 
-/// Whether there is a question or an answer in it that came with `Version::DESCRIBED`.
-fn is_described(message: &Message) -> bool {
-    match message {
-        Message::Requests { requests, .. } => {
-            requests.iter().any(|request| matches!(request, Request::Describe { .. }))
-        }
-        Message::Answers { answers, .. } => {
-            answers.iter().any(|(_, answer)| matches!(answer, Answer::Described { .. }))
-        }
-        _ => false,
-    }
+/// With which version the newest operators' question or answer in it came.
+fn since(message: &Message) -> Version {
+    let of_request = |request: &Request| match request {
+        Request::Describe { .. } => Version::DESCRIBED,
+        Request::Peek { .. } => Version::PEEKED,
+        _ => Version::OLDEST,
+    };
+    let of_answer = |answer: &Answer| match answer {
+        Answer::Described { .. } => Version::DESCRIBED,
+        Answer::Peeked { .. } => Version::PEEKED,
+        _ => Version::OLDEST,
+    };
+    let newest = match message {
+        Message::Requests { requests, .. } => requests.iter().map(of_request).max(),
+        Message::Answers { answers, .. } => answers.iter().map(|(_, it)| of_answer(it)).max(),
+        _ => None,
+    };
+    newest.unwrap_or(Version::OLDEST)
 }

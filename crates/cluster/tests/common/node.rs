@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use cluster::checkpoint::{Job, Stored};
-use cluster::exchange::{Fetch, Input, Now, Output, SegmentExtent};
+use cluster::exchange::{Fetch, Input, Now, Output, Peek, SegmentExtent};
 use cluster::limits::Sizes;
 use cluster::reading::{OpenSegments, StoreReader};
 use cluster::recovery::{Genesis, Groups};
@@ -32,6 +32,7 @@ pub(crate) struct Node {
     pub(crate) inputs: Vec<Input>,
     pub(crate) appends: VecDeque<(u64, CommitBatch, usize)>,
     pub(crate) fetches: VecDeque<Fetch>,
+    pub(crate) peeks: VecDeque<Peek>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) answers: Vec<(SessionId, Answer)>,
     pub(crate) is_reconciled: bool,
@@ -106,6 +107,7 @@ impl Node {
             inputs: Vec::new(),
             appends: VecDeque::new(),
             fetches: VecDeque::new(),
+            peeks: VecDeque::new(),
             jobs: VecDeque::new(),
             answers: Vec::new(),
             is_reconciled: false,
@@ -163,6 +165,7 @@ impl Node {
                     self.fetch_count += 1;
                     self.fetches.push_back(fetch);
                 }
+                Output::Peek(peek) => self.peeks.push_back(*peek),
                 Output::Forward { .. } => panic!("there is one shard"),
                 Output::CatalogApplied { forwards, .. } => {
                     assert!(forwards.is_empty(), "there is one shard");
@@ -201,6 +204,15 @@ impl Node {
         let runs = self.reader.fetch(&self.segments, &fetch).unwrap();
         let Fetch { group, queue, .. } = fetch;
         self.inputs.push(Input::Fetched { group, queue, runs });
+        self.step();
+    }
+
+    /// Reads for the first who looks at messages.
+    pub(crate) fn look(&mut self) {
+        let Some(peek) = self.peeks.pop_front() else { return };
+        let result = Ok(Box::new(self.reader.peek(&self.segments, &peek).unwrap()));
+        let Peek { group, session, ticket, .. } = peek;
+        self.inputs.push(Input::Peeked { group, session, ticket, result });
         self.step();
     }
 

@@ -4,6 +4,7 @@
 mod checkpoints;
 #[path = "../common/node.rs"]
 mod node;
+mod peeks;
 mod queues;
 
 use cluster::exchange::Input;

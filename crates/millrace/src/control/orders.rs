@@ -177,6 +177,7 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Purged { .. }
                     | Told::Status { .. }
                     | Told::Described { .. }
+                    | Told::Peeked { .. }
                     | Told::Closed { .. }
                     | Told::Admitted { .. }
                     | Told::Leaving(_)

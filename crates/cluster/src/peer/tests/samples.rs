@@ -3,14 +3,15 @@
 use bytes::Bytes;
 use machine::{
     AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
-    HolderDescription, NodeId, Outcome, QueueDescription, QueueId, QueueSettings, QueueStatus,
-    Ranges, SessionId, Version,
+    HolderDescription, MessageDescription, MessageState, NodeId, Outcome, PeekFilter, Position,
+    QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
 
 use crate::described::{DescribedQueue, NotDescribed};
+use crate::peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 use crate::peer::message::{Attachment, Message, Part};
 use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
 
@@ -307,6 +308,9 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             group,
             queue
         }),
+        (ticket(), queue(), peek_spec()).prop_map(move |(ticket, queue, spec)| {
+            Request::Peek { ticket, group, queue, spec: Box::new(spec) }
+        }),
         (ticket(), queue(), vec(any::<u32>(), 0..5)).prop_map(move |(ticket, queue, sizes)| {
             Request::Admit { ticket, group, queue, sizes }
         }),
@@ -402,6 +406,68 @@ fn described() -> impl Strategy<Value = Result<Box<DescribedQueue>, NotDescribed
     ]
 }
 
+fn position() -> impl Strategy<Value = Position> {
+    (any::<u8>(), number()).prop_map(|(priority, seq)| Position { priority, seq })
+}
+
+fn peek_spec() -> impl Strategy<Value = PeekSpec> {
+    let filter = prop::sample::select(vec![
+        PeekFilter::All,
+        PeekFilter::Ready,
+        PeekFilter::Held,
+        PeekFilter::Delayed,
+        PeekFilter::Dead,
+    ]);
+    (position(), filter, any::<(u32, u32)>(), payload()).prop_map(
+        |(from, filter, (count, body_bytes_max), contains)| PeekSpec {
+            from,
+            filter,
+            count,
+            body_bytes_max,
+            contains,
+        },
+    )
+}
+
+fn peeked_message() -> impl Strategy<Value = PeekedMessage> {
+    let state = prop_oneof![
+        Just(MessageState::Ready),
+        consumer().prop_map(|by| MessageState::Held { by }),
+        number().prop_map(|due_ms| MessageState::Delayed { due_ms }),
+        outcome().prop_map(|reason| MessageState::Dead { reason }),
+    ];
+    let time = || prop::option::of(number());
+    let description =
+        (position(), state, time(), number()).prop_map(|(position, state, expires_ms, returns)| {
+            MessageDescription { position, state, expires_ms, returns }
+        });
+    (description, time(), payload(), payload(), number()).prop_map(
+        |(is, enqueued_ms, head, body, body_bytes)| PeekedMessage {
+            is,
+            enqueued_ms,
+            head,
+            body,
+            body_bytes,
+        },
+    )
+}
+
+fn peeked() -> impl Strategy<Value = Result<Box<Peeked>, NotPeeked>> {
+    prop_oneof![
+        (vec(peeked_message(), 0..4), prop::option::of(position()))
+            .prop_map(|(messages, next)| Ok(Box::new(Peeked { messages, next }))),
+        prop::sample::select(vec![
+            NotPeeked::NoQueue,
+            NotPeeked::NoLeader,
+            NotPeeked::Late,
+            NotPeeked::Busy,
+            NotPeeked::Unreadable,
+        ])
+        .prop_map(Err),
+        any::<u16>().prop_map(|since| Err(NotPeeked::NotYet { since: Version(since) })),
+    ]
+}
+
 fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
     let attached = prop::sample::select(vec![
         Ok(()),
@@ -426,6 +492,7 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
         (ticket(), prop::option::of(status()))
             .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
         (ticket(), described()).prop_map(|(ticket, result)| Answer::Described { ticket, result }),
+        (ticket(), peeked()).prop_map(|(ticket, result)| Answer::Peeked { ticket, result }),
         (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
         (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
         (ticket(), vec(any::<u32>(), 0..5))
