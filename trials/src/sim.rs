@@ -144,6 +144,8 @@ pub struct Counts {
     /// Purges and transactions that were answered.
     pub purges: u64,
     pub transactions: u64,
+    /// Messages that an operator looked at.
+    pub looks: u64,
     /// Over AMQP.
     pub amqp: AmqpCounts,
     /// Changes of policies, users, rights, limits and vhosts, and what sessions were tried for at the end.
@@ -178,6 +180,7 @@ impl std::ops::AddAssign for Counts {
         self.visits += other.visits;
         self.purges += other.purges;
         self.transactions += other.transactions;
+        self.looks += other.looks;
         self.amqp += other.amqp;
         self.administered += other.administered;
         self.examined += other.examined;
@@ -231,6 +234,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         visits: world.clients.visits(),
         purges: world.clients.changes().0,
         transactions: world.clients.changes().1,
+        looks: world.clients.looks(),
         amqp: world.clients.amqp_counts(),
         administered: world.clients.administered().0,
         examined: world.clients.administered().1,

@@ -13,6 +13,7 @@ mod dead_letter;
 mod examiner;
 mod mover;
 mod newer;
+mod peeker;
 pub(super) mod plans;
 mod publisher;
 mod sweeper;
@@ -33,7 +34,7 @@ use super::agenda::Micros;
 use super::heads::{head_of, id_of};
 use super::node::{Node, home};
 use super::watch::Watch;
-use super::{Diary, Size, VHOST};
+use super::{Diary, Size, VHOST, Versions};
 use crate::history::What;
 use crate::workload::Chance;
 pub(super) use plans::{Kind, Plan, WIRE_SHARED};
@@ -49,6 +50,7 @@ use control::Control;
 use dead_letter::DeadLetterWorker;
 use examiner::Examiner;
 use mover::Mover;
+use peeker::Peeker;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
 use sweeper::Sweeper;
@@ -241,6 +243,7 @@ impl Clients {
                 uses_newer,
                 // The administrator changes queues, too.
                 (size.has_sessions && !size.has_policies).then(|| Changer::new(seed)),
+                Peeker::new(seed).filter(|_| size.versions != Versions::First),
             ),
             administrator: size.has_policies.then(|| Administrator::new(seed, &plans)),
             examiner: Examiner::new(Clock::new()),
@@ -590,6 +593,11 @@ impl Clients {
     pub(super) fn changes(&self) -> (u64, u64) {
         let purges = self.sweepers.iter().map(|sweeper| sweeper.finished).sum();
         (purges, self.movers.iter().map(|mover| mover.finished).sum())
+    }
+
+    /// Messages that an operator looked at.
+    pub(super) fn looks(&self) -> u64 {
+        self.control.looks()
     }
 
     /// Whether a publisher on `node` has waited too long: its question was asked before `before`.

@@ -219,10 +219,10 @@ impl Totals {
             "  {crashes} crashes, {power_cuts} of them power cuts; {elections} leaders elected; \
              {checkpoints} checkpoints, {refused} turns on full disks, {snapshots} snapshots installed; {visits} queues came and went; {messages} messages, {lost} lost with {breaks} connections"
         );
-        let Counts { watched, times, purges, transactions, .. } = self.counts;
+        let Counts { watched, times, purges, transactions, looks, .. } = self.counts;
         println!(
             "  judged: {} settles, {} dead letters, {times} leaders by their time, {watched} deliveries and \
-             settles while single nodes failed; {purges} purges, {transactions} transactions",
+             settles while single nodes failed; {purges} purges, {transactions} transactions, {looks} messages looked at",
             self.settles, self.letters,
         );
         let AmqpCounts { connections, confirmed, returned, delivered, fetched, multiples } =

@@ -97,6 +97,8 @@ const fn planted(
 
 /// A message of a session that lives is given away, or what it settled comes back.
 const GIVEN_AWAY: &[&str] = &["is held by", "and comes back"];
+/// Seeds in which somebody looks at messages.
+const PEEK_SEEDS: Seeds = Seeds { first: 4, step: 7, ..SEEDS };
 const FULL: &[&str] =
     &["still says that its disk is full", "not every publisher is served", "nodes do not serve"];
 
@@ -119,6 +121,7 @@ const PLANTED: &[Planted] = &[
     planted("tx_torn", &["X2 half"], REFUSED_SEEDS, Some(9)),
     planted("full_not_told", FULL, FULL_SEEDS, Some(8)),
     planted("snapshot_first_extent", &["lies nowhere"], MEMBERS_SEEDS, Some(1)),
+    planted("peek_beside", &[" has "], PEEK_SEEDS, Some(4)),
     planted("multiple_takes_next", &["unknown delivery tag"], SESSION_SEEDS, Some(1)),
     planted(
         "refused_confirmed",

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cluster::exchange::{Fetch, Input};
+use cluster::NotPeeked;
+use cluster::exchange::{Fetch, Input, Peek};
 use cluster::housekeeping::{Effect, Housekeeping, LogFiles, Task};
 use cluster::log_writer::{Append, LogWriter};
 use cluster::peer::message::Message;
@@ -46,6 +47,8 @@ pub(super) enum Flushed {
 pub(super) enum Reading {
     /// For deliveries.
     Messages(Fetch),
+    /// For somebody who looks at messages.
+    Look(Box<Peek>),
     /// For a peer that is behind.
     Entries { group: GroupId, number: u64, entries: Vec<EntryAt> },
 }
@@ -165,6 +168,15 @@ impl Store {
                 let runs = self.reader.fetch(&self.segments, &fetch)?;
                 let Fetch { group, queue, .. } = fetch;
                 Some((group, Input::Fetched { group, queue, runs }))
+            }
+            Some(Reading::Look(peek)) => {
+                let result = match self.reader.peek(&self.segments, &peek) {
+                    Ok(peeked) => Ok(Box::new(peeked)),
+                    Err(Error::Damaged { .. }) => Err(NotPeeked::Unreadable),
+                    Err(error) => return Err(error),
+                };
+                let Peek { group, session, ticket, .. } = *peek;
+                Some((group, Input::Peeked { group, session, ticket, result }))
             }
             Some(Reading::Entries { group, number, entries }) => {
                 let entries = self.reader.entries(group, &entries)?;

@@ -53,6 +53,18 @@ fn three_nodes_hold_their_promises_through_everything_fourth_part() {
 }
 
 #[test]
+fn messages_are_looked_at_while_everything_fails() {
+    let counts = (4..60)
+        .step_by(7)
+        .map(|seed| holds(seed..seed + 1, Size { versions: Versions::Newest, ..short(3) }));
+    let counts = counts.fold(Counts::default(), |mut all, of_seed| {
+        all += of_seed;
+        all
+    });
+    assert!(counts.looks > 100, "{counts:?}");
+}
+
+#[test]
 fn a_replica_that_is_far_behind_gets_a_snapshot() {
     let counts = holds(2..8, Size::default());
     assert!(counts.snapshots > 0, "{counts:?}");

@@ -7,6 +7,7 @@ use machine::{CatalogReply, QueueId, QueueStatus};
 
 use super::changer::Changer;
 use super::newer::Newer;
+use super::peeker::Peeker;
 use super::{Home, Kind, Outside, Plan};
 use crate::history::{Books, What};
 use crate::sim::Diary;
@@ -20,6 +21,8 @@ const VERSION_WAIT: Micros = 3_000_000;
 const NEWER: Ticket = Ticket(1_000);
 /// A queue is changed.
 const CHANGE: Ticket = Ticket(1_001);
+/// Messages of a queue are looked at.
+const PEEK: Ticket = Ticket(1_002);
 
 pub(super) struct Control {
     plans: Rc<[Plan]>,
@@ -36,10 +39,17 @@ pub(super) struct Control {
     newer: Option<Newer>,
     /// `None`: queues stay as they were declared.
     changer: Option<Changer>,
+    /// `None`: nobody looks at messages.
+    peeker: Option<Peeker>,
 }
 
 impl Control {
-    pub(super) fn new(plans: &Rc<[Plan]>, uses_newer: bool, changer: Option<Changer>) -> Self {
+    pub(super) fn new(
+        plans: &Rc<[Plan]>,
+        uses_newer: bool,
+        changer: Option<Changer>,
+        peeker: Option<Peeker>,
+    ) -> Self {
         let nothing = vec![None; plans.len()];
         let (plans, queues) = (Rc::clone(plans), nothing.clone());
         let told = vec![None; nothing.len()];
@@ -53,7 +63,13 @@ impl Control {
             waits: None,
             newer: uses_newer.then(Newer::default),
             changer,
+            peeker,
         }
+    }
+
+    /// Messages that were looked at.
+    pub(super) fn looks(&self) -> u64 {
+        self.peeker.as_ref().map_or(0, |peeker| peeker.shown)
     }
 
     pub(super) fn has_used_newer(&self) -> bool {
@@ -106,6 +122,11 @@ impl Control {
         {
             requests.push(Request::Catalog { ticket: CHANGE, command });
         }
+        if let Some(peeker) = self.peeker.as_mut().filter(|_| !asks)
+            && let Some((group, queue, spec)) = peeker.next(&self.plans, home, outside)
+        {
+            requests.push(Request::Peek { ticket: PEEK, group, queue, spec: Box::new(spec) });
+        }
         if !requests.is_empty() {
             self.asking = requests.len();
             self.asked = outside.now;
@@ -148,6 +169,11 @@ impl Control {
             Answer::Catalog { ticket: CHANGE, reply: CatalogReply::Done } => {}
             Answer::Status { ticket, status } => {
                 self.told[ticket.0 as usize] = status;
+            }
+            Answer::Peeked { ticket: PEEK, result } => {
+                if let Some(peeker) = &mut self.peeker {
+                    peeker.answered(result, outside);
+                }
             }
             // A change of the catalog that is not known to be made is asked for again.
             Answer::AppendFailed { .. } => {}

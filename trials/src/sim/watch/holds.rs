@@ -3,7 +3,7 @@
 //!
 //! After worse both may happen, for nobody can ask a node that is cut off what its sessions have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{QueueId, SessionId};
 
@@ -48,6 +48,28 @@ impl Holds {
         if let Some(other) = self.held.insert(place, to) {
             self.violations.push(format!(
                 "{id} ({seq} of queue {}) comes to {to:?}, and is held by {other:?}, which lives",
+                queue.0
+            ));
+        }
+    }
+
+    /// What was settled of a queue, by sessions that live.
+    pub(in crate::sim) fn settled_of(&self, queue: QueueId) -> BTreeSet<Place> {
+        let settled = self.settled.keys().filter(|(level, _)| level.base() == queue);
+        settled.copied().collect()
+    }
+
+    /// A leader shows a message as ready to somebody who looks at it. `settled` was so when it was asked.
+    pub(in crate::sim) fn shown_ready(
+        &mut self,
+        place: Place,
+        id: &str,
+        settled: &BTreeSet<Place>,
+    ) {
+        let (queue, seq) = place;
+        if let Some(by) = self.settled.get(&place).filter(|_| settled.contains(&place)) {
+            self.violations.push(format!(
+                "{id} ({seq} of queue {}) was settled by {by:?}, which lives, and is shown as ready",
                 queue.0
             ));
         }
@@ -108,6 +130,18 @@ mod tests {
         holds.given(PLACE, ANN, "a:1");
         holds.let_go(PLACE, ANN, true);
         holds.given(PLACE, BOB, "a:1");
+        assert_eq!(holds.take_violations().len(), 1);
+    }
+
+    #[test]
+    fn what_was_settled_before_somebody_looks_is_not_shown_as_ready() {
+        let mut holds = watching();
+        holds.given(PLACE, ANN, "a:1");
+        let before = holds.settled_of(PLACE.0);
+        holds.let_go(PLACE, ANN, true);
+        holds.shown_ready(PLACE, "a:1", &before);
+        assert!(holds.take_violations().is_empty(), "it was shown before");
+        holds.shown_ready(PLACE, "a:1", &holds.settled_of(PLACE.0));
         assert_eq!(holds.take_violations().len(), 1);
     }
 
