@@ -2,7 +2,8 @@
 //!
 //! What a user may do is said by tags, as in RabbitMQ: `management`, `policymaker`, `monitoring`, `administrator`. A
 //! user with the tag `read-only` is shown what its other tags show it, and changes nothing, whatever it has permission
-//! for.
+//! for. What is in messages is private: besides administrators only users with the tag `peek` see it without taking the
+//! messages, and only of queues that they may read.
 
 use machine::{Catalog, User};
 use oauth::Grant;
@@ -47,6 +48,14 @@ impl<'a> Who<'a> {
         self.tags().iter().any(|own| own == tag)
     }
 
+    /// Whether messages of the queue may be read.
+    fn reads(self, vhost: &str, queue: &str) -> bool {
+        match self {
+            Self::User(user) => user.permissions(vhost).is_some_and(|it| it.read.allows(queue)),
+            Self::Token(grant) => grant.allows(oauth::Right::Read, vhost, queue),
+        }
+    }
+
     /// Whether there are permissions in the vhost.
     fn enters(self, vhost: &str) -> bool {
         match self {
@@ -69,6 +78,9 @@ pub(crate) enum Need {
     Vhost,
     /// To see and change policies of a vhost: to make policies and have permissions in it, or to administrate.
     Policies,
+    /// To see what is in messages of the queue in the path: to have the tag `peek` and permission to read from the queue,
+    /// or to administrate.
+    Peek,
     /// To see what is not one user's: nodes, all connections.
     Monitor,
     /// To see and change users, permissions and vhosts.
@@ -84,12 +96,17 @@ pub(crate) struct Role {
     pub(crate) monitors: bool,
     pub(crate) administrates: bool,
     pub(crate) makes_policies: bool,
+    /// Sees what is in messages.
+    pub(crate) peeks: bool,
     /// Changes nothing.
     pub(crate) is_read_only: bool,
 }
 
 /// The tags that let a user in.
-const TAGS: [&str; 4] = ["administrator", "monitoring", "policymaker", "management"];
+const TAGS: [&str; 5] = ["administrator", "monitoring", "policymaker", "management", PEEK];
+
+/// A user that sees what is in messages.
+const PEEK: &str = "peek";
 
 /// A user that sees and changes nothing.
 const READ_ONLY: &str = "read-only";
@@ -102,6 +119,7 @@ impl Role {
             monitors: administrates || user.has_tag("monitoring"),
             administrates,
             makes_policies: administrates || user.has_tag("policymaker"),
+            peeks: user.has_tag(PEEK),
             is_read_only: user.has_tag(READ_ONLY),
         }
     }
@@ -111,10 +129,25 @@ impl Role {
 pub(crate) const NOT_MANAGEMENT: &str = "Not management user";
 const NOT_MONITOR: &str = "Not monitor user";
 const NOT_ADMINISTRATOR: &str = "Not administrator user";
+const NOT_PEEKER: &str = "Not a user that may see what is in these messages: that needs the tag peek and permission to \
+                          read from the queue";
 const NOT_VHOST: &str = "User not authorised to access virtual host";
 const NOT_WRITER: &str = "Not a user that may change anything: it has the tag read-only";
 
-/// Whether `user` may send a request that `needs` so much and `changes` something, to `vhost` if the path has one.
+/// What a path names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named<'a> {
+    pub(crate) vhost: Option<&'a str>,
+    pub(crate) queue: Option<&'a str>,
+}
+
+impl<'a> Named<'a> {
+    pub(crate) fn vhost(vhost: &'a str) -> Self {
+        Self { vhost: Some(vhost), queue: None }
+    }
+}
+
+/// Whether `user` may send a request that `needs` so much and `changes` something, about what its path names.
 ///
 /// # Errors
 /// Why not.
@@ -122,7 +155,7 @@ pub(crate) fn allow(
     user: Who<'_>,
     need: Need,
     changes: bool,
-    vhost: Option<&str>,
+    Named { vhost, queue }: Named<'_>,
 ) -> Result<(), &'static str> {
     let role = Role::of(user);
     if !role.is_user {
@@ -132,12 +165,15 @@ pub(crate) fn allow(
         return Err(NOT_WRITER);
     }
     let is_in = || vhost.is_some_and(|vhost| user.enters(vhost));
+    let reads = || queue.zip(vhost).is_some_and(|(queue, vhost)| user.reads(vhost, queue));
     match need {
         Need::User => Ok(()),
         Need::Visible if role.monitors || is_in() => Ok(()),
         Need::Vhost if role.administrates || is_in() => Ok(()),
         Need::Policies if role.administrates || (role.makes_policies && is_in()) => Ok(()),
         Need::Visible | Need::Vhost | Need::Policies => Err(NOT_VHOST),
+        Need::Peek if role.administrates || (role.peeks && reads()) => Ok(()),
+        Need::Peek => Err(NOT_PEEKER),
         Need::Monitor if role.monitors => Ok(()),
         Need::Monitor => Err(NOT_MONITOR),
         Need::Administrator if role.administrates => Ok(()),

@@ -15,6 +15,7 @@ mod connections;
 mod import;
 mod model;
 mod neighbours;
+mod peeks;
 mod perform;
 mod server;
 

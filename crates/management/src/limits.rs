@@ -63,6 +63,16 @@ pub const GET_MESSAGES_MAX: u64 = 10_000;
 /// Bytes of the payloads that one `get` answers with. What follows stays in the queue.
 pub const GET_BYTES_MAX: usize = 64 << 20;
 
+/// Messages that are shown by one `messages`, if nobody says how many, and at most.
+pub const PEEKED_MESSAGES: u64 = 100;
+pub const PEEKED_MESSAGES_MAX: u64 = 1_000;
+
+/// Bytes of each payload that it shows, if nobody says how many.
+pub const PEEKED_PAYLOAD_BYTES: u64 = 50_000;
+
+/// Of those who hold shown messages so many are asked for who they are.
+pub const HOLDERS_MAX: usize = 20;
+
 /// Queues whose last counts are kept for rates.
 pub const RATED_QUEUES_MAX: usize = 10_000;
 

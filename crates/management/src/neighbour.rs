@@ -21,8 +21,26 @@ pub(crate) enum Question {
     Standing,
     /// How all queues stand that it leads: answered by a list of `picture::Row`.
     Survey,
+    /// Who of its clients holds messages: answered by a list of [`Holder`], of those that it knows.
+    Holders { of: Vec<Holding> },
     /// How many connections and channels users and vhosts have there: answered by [`Counted`].
     Census,
+}
+
+/// Somebody who holds messages, as a queue's leader names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Holding {
+    /// `1-17`.
+    pub(crate) connection: String,
+    /// The connection's own number for the consumer, or for what it fetched.
+    pub(crate) number: u64,
+}
+
+/// Who that is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) of: Holding,
+    pub(crate) shown: Value,
 }
 
 /// How a node stands.
@@ -64,6 +82,10 @@ mod tests {
         for (question, text) in [
             (Question::Standing, r#""Standing""#),
             (Question::Census, r#""Census""#),
+            (
+                Question::Holders { of: vec![Holding { connection: "1-17".into(), number: 4 }] },
+                r#"{"Holders":{"of":[{"connection":"1-17","number":4}]}}"#,
+            ),
             (Question::Survey, r#""Survey""#),
             (
                 Question::Connections { what: Of::Consumers, user: None, vhost: Some("v".into()) },

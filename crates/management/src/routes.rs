@@ -10,6 +10,7 @@ mod messages;
 pub(crate) mod nodes;
 pub(crate) mod overview;
 mod parameters;
+pub(crate) mod peek;
 mod permissions;
 mod policies;
 pub(crate) mod queues;
@@ -19,7 +20,7 @@ mod vhosts;
 
 use http::Method;
 
-pub(crate) use messages::shown as shown_properties;
+pub(crate) use messages::{shown as shown_properties, shown_payload};
 pub use overview::{ERLANG_VERSION, RABBITMQ_VERSION};
 
 use crate::access::Need;
@@ -123,6 +124,7 @@ pub(crate) const ROUTES: &[Route] = &[
     delete("/queues/{vhost}/{queue}", Need::Vhost, queues::delete),
     delete("/queues/{vhost}/{queue}/contents", Need::Vhost, queues::purge),
     post("/queues/{vhost}/{queue}/get", Need::Vhost, messages::get),
+    get("/queues/{vhost}/{queue}/messages", Need::Peek, peek::peek),
     get("/queues/{vhost}/{queue}/bindings", Need::Visible, bindings::of_queue),
     get("/exchanges", Need::User, exchanges::list),
     get("/exchanges/{vhost}", Need::Visible, exchanges::of_vhost),

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
+use cluster::PeekSpec;
 use machine::{CatalogCommand, GroupId, NodeId, QueueId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -37,6 +38,8 @@ pub(crate) enum Work {
     Connections(Connections),
     /// A session of the user in this vhost does this.
     Client { vhost: String, step: Step, reply: Reply },
+    /// The leader of a queue shows messages, and they stay as they are.
+    Peek(Peek),
     /// Definitions are brought in.
     Import(Box<Import>),
     /// Whether a majority of some group would be lost with this node.
@@ -131,6 +134,14 @@ pub(crate) struct Binding {
     pub(crate) to_exchange: bool,
     pub(crate) key: String,
     pub(crate) arguments: amqp::FieldTable,
+}
+
+/// Messages that are looked at where they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Peek {
+    pub(crate) queue: (GroupId, QueueId),
+    pub(crate) spec: PeekSpec,
+    pub(crate) is_base64: bool,
 }
 
 /// Messages that are taken to be looked at.

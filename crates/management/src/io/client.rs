@@ -1,8 +1,6 @@
 //! What a session of the user does inside the node.
 
 use amqp::{Method, TableRef, exchange, queue};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use broker::io::inside;
 use client::{Address, Connection, Delivery, Error, Options, Outcome, Url};
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use tokio::time::timeout;
 use super::api::{Api, Caller};
 use crate::limits::{CHANGE_WAIT, GET_BYTES_MAX};
 use crate::reply::{Problem, Reply};
-use crate::routes::shown_properties;
+use crate::routes::{shown_payload, shown_properties};
 use crate::work::{Binding, Get, Publish, Step, Then};
 
 /// The queue that a message goes through to see whether the broker is alive.
@@ -154,10 +152,7 @@ async fn messages(session: &mut Connection, get: &Get) -> Result<Value, Error> {
 fn show(delivery: &Delivery, get: &Get) -> Result<Value, Error> {
     let kept = get.truncate.unwrap_or(usize::MAX).min(delivery.body.len());
     let kept = &delivery.body[..kept];
-    let (payload, encoding) = match std::str::from_utf8(kept) {
-        Ok(text) if !get.is_base64 => (text.to_owned(), "string"),
-        Ok(_) | Err(_) => (STANDARD.encode(kept), "base64"),
-    };
+    let (payload, encoding) = shown_payload(kept, get.is_base64);
     Ok(json!({
         "payload_bytes": delivery.body.len(),
         "redelivered": delivery.redelivered,

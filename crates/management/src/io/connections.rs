@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::asking;
-use crate::neighbour::Question;
+use crate::limits::HOLDERS_MAX;
+use crate::neighbour::{Holder, Holding, Question};
 use crate::node::Facts;
 use crate::reply::{Problem, Reply};
 use crate::work::{Connections, Of, Work};
@@ -126,6 +127,47 @@ pub(super) async fn of_this_node(
         }
     }
     Ok(Some(items))
+}
+
+/// Who holds messages, as far as that is on this node.
+pub(super) async fn holders(api: &Api, facts: &Facts, of: &[Holding]) -> Vec<Holder> {
+    let mut found = Vec::new();
+    for holding in of.iter().take(HOLDERS_MAX) {
+        let Ok(id) = holding.connection.parse::<ConnectionId>() else { continue };
+        let described = api.0.broker.connections().describe(id).await;
+        let Ok(described) = described else { continue };
+        let mut shown = json!({
+            "connection_name": name_of(facts, &described.line),
+            "user": described.line.user,
+            "user_provided_name": described.line.client,
+        });
+        let consumer = find_consumer(api, id, &described, holding.number).await;
+        // Without one it was fetched, or its consumer has been cancelled since.
+        if let (Some((channel, tag)), Value::Object(fields)) = (consumer, &mut shown) {
+            fields.insert("channel".to_owned(), channel.into());
+            fields.insert("consumer_tag".to_owned(), tag.into());
+        }
+        found.push(Holder { of: holding.clone(), shown });
+    }
+    found
+}
+
+/// Channel and tag of a consumer, by the connection's own number for it.
+async fn find_consumer(
+    api: &Api,
+    id: ConnectionId,
+    described: &ConnectionDescription,
+    number: u64,
+) -> Option<(u16, String)> {
+    for line in described.channels.iter().filter(|line| line.consumer_count > 0) {
+        let channel = api.0.broker.connections().channel(id, line.number).await;
+        let mut consumers =
+            channel.map(|channel| channel.consumers).unwrap_or_default().into_iter();
+        if let Some(found) = consumers.find(|consumer| consumer.number == number) {
+            return Some((line.number, found.tag));
+        }
+    }
+    None
 }
 
 /// Ends a connection; one that has ended meanwhile is as good.

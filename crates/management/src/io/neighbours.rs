@@ -52,6 +52,9 @@ async fn answer_one(api: &Api, asked: Asked) {
         }
         Question::Standing => asking::encoded(&standing(api)),
         Question::Survey => asking::encoded(&model::own_rows(api).await),
+        Question::Holders { of } => {
+            asking::encoded(&connections::holders(api, &api.facts(), &of).await)
+        }
         Question::Census => asking::encoded(&Counted::from(api.0.broker.census())),
     };
     if let Some(answer) = answer {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Caller, now_ms};
 use super::change::{change, put_user};
 use super::import::Differing;
-use super::{asking, client, connections, import, model, neighbours};
+use super::{asking, client, connections, import, model, neighbours, peeks};
 use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT};
 use crate::neighbour::{Question, Standing};
 use crate::node::Facts;
@@ -51,6 +51,7 @@ pub(super) async fn perform(
         Work::Client { vhost, step, reply } => {
             client::client(api, caller, vhost, step, reply).await
         }
+        Work::Peek(wanted) => peeks::peek(api, wanted).await,
         Work::Import(import) => import::import(api, *import, Differing::Refused).await,
         Work::QuorumCheck => quorum_check(api).await,
     }

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 use super::api::{Api, Caller};
 use super::perform::perform;
-use crate::access::{self, Who};
+use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
 use crate::limits::{BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX};
 use crate::node::View;
@@ -59,8 +59,9 @@ async fn try_answer(
         let catalog = api.0.cluster.catalog();
         let user = Who::find(&catalog, &caller.user, caller.grant.as_deref());
         let user = user.ok_or_else(not_known)?;
-        let vhost = path.get("vhost").map(String::as_str);
-        let allowed = access::allow(user, route.need, changes, vhost);
+        let part = |name: &str| path.get(name).map(String::as_str);
+        let named = Named { vhost: part("vhost"), queue: part("queue") };
+        let allowed = access::allow(user, route.need, changes, named);
         allowed.map_err(|why| Problem::NotAuthorised(why.to_owned()))?;
     }
     // Names that AMQP cannot carry would be cut, and mean something else.
@@ -78,10 +79,12 @@ async fn try_answer(
         (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?
     };
     let reply = perform(api, &caller, &facts, work).await?;
+    let Caller { user, peer, .. } = &caller;
+    let (method, path) = (route.method.as_str(), parts.uri.path());
     if changes {
-        let Caller { user, peer, .. } = &caller;
-        let (method, path) = (route.method.as_str(), parts.uri.path());
         tracing::info!(user, %peer, method, path, status = reply.status.as_u16(), "HTTP API: done");
+    } else if route.need == Need::Peek {
+        tracing::info!(user, %peer, path, "HTTP API: messages were looked at");
     }
     Ok(reply)
 }

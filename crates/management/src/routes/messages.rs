@@ -126,6 +126,14 @@ fn properties(fields: &Map<String, Value>, user: &str) -> Result<Bytes, Problem>
     Ok(raw.freeze())
 }
 
+/// What is in a message, and how it is written: as text where it is one.
+pub(crate) fn shown_payload(payload: &[u8], is_base64: bool) -> (String, &'static str) {
+    match std::str::from_utf8(payload) {
+        Ok(text) if !is_base64 => (text.to_owned(), "string"),
+        Ok(_) | Err(_) => (STANDARD.encode(payload), "base64"),
+    }
+}
+
 /// What a message's properties are in JSON.
 pub(crate) fn shown(properties: &Properties<'_>) -> Value {
     let mut fields = Map::new();
