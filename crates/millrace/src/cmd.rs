@@ -94,3 +94,13 @@ fn start(command: Command) -> ExitCode {
         Command::Move(args) => mover::run(*args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        admin::with_verbs(Cli::command()).debug_assert();
+    }
+}

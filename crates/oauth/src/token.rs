@@ -115,7 +115,8 @@ mod tests {
         let more = URL_SAFE_NO_PAD.encode(more.to_string());
         assert_eq!(judged(&format!("{head}.{more}.{signature}"), &keys), Err(Refusal::Signature));
         assert_eq!(judged(&format!("{signed}."), &keys), Err(Refusal::Signature));
-        let cut = &signature[..signature.len() - 4];
+        // A whole number of bytes, whatever the last ones are.
+        let cut = &signature[..340];
         assert_eq!(judged(&format!("{signed}.{cut}"), &keys), Err(Refusal::Signature));
     }
 

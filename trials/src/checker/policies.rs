@@ -145,7 +145,7 @@ mod tests {
         let sends = || at(2_000, policy(Stage::Inv, Traits::default(), Some("d")));
         let over = || at(5_000, policy(Stage::Ok, Traits::default(), None));
         assert!(broken(Promise::Unexpected, [1_000, 1_001], vec![got(3_000)]));
-        let under = |sent| vec![sends(), over(), got(sent + 500)];
+        let under = |sent: u64| vec![sends(), over(), got(sent + 500)];
         assert!(!broken(Promise::Unexpected, [3_000, 3_001], under(3_000)));
         assert!(broken(Promise::Unexpected, [5_500, 5_501], under(5_500)));
     }

@@ -78,6 +78,7 @@ pub(super) enum Password {
 /// As in RabbitMQ: a hash goes before a password, and neither means that the user cannot log in with one.
 pub(super) fn password(body: &Body) -> Result<Password, Problem> {
     match (body.text("password_hash")?, body.text("password")?) {
+        (Some(""), _) => Ok(Password::Hashed(String::new())),
         (Some(hash), _) => {
             if !broker::password::is_taken(hash) {
                 let why = "password_hash is none that can be checked: give an argon2id hash, or base64 of a salt of \

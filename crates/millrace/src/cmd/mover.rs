@@ -100,7 +100,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "queue")]
     all: Option<PathBuf>,
     /// Of --all, move only queues whose name matches: * stands for any text, ? for one character
-    #[arg(long, value_name = "PATTERN", requires = "all")]
+    #[arg(long, value_name = "PATTERN", requires = "all", conflicts_with = "queue")]
     pattern: Option<String>,
     /// Stop when the queues have no ready message left at the source (this is the default)
     #[arg(long, conflicts_with = "follow")]

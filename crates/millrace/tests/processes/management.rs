@@ -392,6 +392,7 @@ async fn definitions_go_from_one_broker_to_another() {
     let source = Managed::start("management-export");
     source.done("PUT", "/vhosts/shop", &json!({}));
     source.make_user("ann", "management", &["shop"]);
+    source.done("PUT", "/users/bare", &json!({ "tags": "" }));
     let arguments = json!({ "x-queue-type": "quorum", "x-delivery-limit": 5 });
     source.done("PUT", "/queues/shop/jobs", &json!({ "durable": true, "arguments": arguments }));
     source.done("PUT", "/exchanges/shop/orders", &json!({ "type": "headers" }));

@@ -31,6 +31,7 @@ pub(crate) struct Listing {
 
 /// How a list is to be shown.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+#[group(skip)]
 pub(crate) struct Options {
     /// Show only those with this text in their name; capitals do not matter
     #[arg(long, value_name = "TEXT", help_heading = "List")]

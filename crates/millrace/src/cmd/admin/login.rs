@@ -19,6 +19,7 @@ const CONTEXT_VARIABLE: &str = "MILLRACE_CONTEXT";
 
 /// Options that all commands over HTTP have.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub(crate) struct Options {
     /// HTTP API of any node of the cluster: http://USER@HOST:15672 or https://USER@HOST:15671
     /// [env: MILLRACE_HTTP_URL] [default: http://guest@127.0.0.1:15672]

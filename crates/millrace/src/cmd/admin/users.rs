@@ -106,7 +106,11 @@ pub(crate) async fn run(session: &mut Session, args: Global<Command>) -> Result<
         Command::ClearPassword { name, care } => clear_password(session, &name, care).await,
         Command::SetTags { name, tags } => {
             let before = session.api.get(path(&name), &label(&name)).await?;
-            let body = json!({ "password_hash": before["password_hash"], "tags": tags });
+            let mut body = json!({ "tags": tags });
+            // A user without a password keeps having none.
+            if before["password_hash"].as_str().is_some_and(|hash| !hash.is_empty()) {
+                body["password_hash"] = before["password_hash"].clone();
+            }
             put(session, &name, body).await?;
             let facts = json!({ "kind": "user", "name": name, "tags": tags });
             told(session, "set-tags", "set the tags of", &label(&name), facts)
@@ -148,7 +152,8 @@ async fn add(
 
 async fn clear_password(session: &mut Session, name: &str, care: Care) -> Result<(), Failure> {
     let before = session.api.get(path(name), &label(name)).await?;
-    let body = json!({ "password_hash": "", "tags": before["tags"] });
+    // Neither a password nor a hash: no login by password.
+    let body = json!({ "tags": before["tags"] });
     let target = Target {
         ask: Ask::put(path(name), body, label(name)),
         label: format!("the password of {}", label(name)),
