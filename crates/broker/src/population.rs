@@ -132,13 +132,10 @@ impl Population {
         &self.here
     }
 
-    /// What another node has said that it has. One that is out of reach has nothing.
-    pub fn told(&mut self, node: NodeId, census: Census) {
-        if census == Census::default() {
-            self.elsewhere.remove(&node);
-        } else {
-            self.elsewhere.insert(node, census);
-        }
+    /// What the other nodes have said that they have. One that is not among them, because it is out of reach or of the
+    /// cluster no longer, has nothing.
+    pub fn told(&mut self, elsewhere: BTreeMap<NodeId, Census>) {
+        self.elsewhere = elsewhere;
     }
 }
 
@@ -188,11 +185,11 @@ mod tests {
             users: BTreeMap::from([("ann".to_owned(), (2, 5))]),
             vhosts: BTreeMap::from([("v".to_owned(), 2)]),
         };
-        population.told(NodeId(2), census);
+        population.told(BTreeMap::from([(NodeId(2), census)]));
         assert_eq!(population.connect(newcomer(1, Some(2), None)), Err(Full::User { max: 2 }));
         assert_eq!(population.connect(newcomer(1, None, Some(2))), Err(Full::Vhost { max: 2 }));
         assert_eq!(population.channels_of_others(SessionId(1), "ann"), 5);
-        population.told(NodeId(2), Census::default());
+        population.told(BTreeMap::new());
         assert_eq!(population.connect(newcomer(1, Some(1), Some(1))), Ok(()));
     }
 }

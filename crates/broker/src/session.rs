@@ -259,7 +259,7 @@ impl Session {
         matches!(self.phase, Phase::Running)
     }
 
-    /// Whether the user is known: the password was right.
+    /// Whether the user is known: the password, certificate or token was right.
     pub fn is_known(&self) -> bool {
         matches!(self.phase, Phase::Tune | Phase::Open | Phase::Running)
     }

@@ -34,7 +34,7 @@ pub use binding::{Binding, BindingChange};
 pub use command::CatalogCommand;
 pub use destination::Destination;
 pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
-pub use limits::{UserLimits, VhostLimits};
+pub use limits::{LimitChange, UserLimits, UserLimitsChange, VhostLimits, VhostLimitsChange};
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
 pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
@@ -426,8 +426,8 @@ impl Catalog {
             C::ClearTopicPermissions { user, vhost, exchange } => {
                 self.clear_topic_permissions(&user, &vhost, exchange.as_deref())
             }
-            C::SetUserLimits { user, limits } => self.set_user_limits(&user, limits),
-            C::SetVhostLimits { vhost, limits } => self.set_vhost_limits(&vhost, limits),
+            C::SetUserLimits { user, change } => self.set_user_limits(&user, change),
+            C::SetVhostLimits { vhost, change } => self.set_vhost_limits(&vhost, change),
             C::SetVhostMetadata { vhost, metadata } => self.set_vhost_metadata(&vhost, metadata),
             C::SetClusterName { name } => {
                 let has_changed = self.name != name;

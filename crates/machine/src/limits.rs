@@ -54,7 +54,7 @@ pub const TOPIC_PERMISSIONS_MAX: usize = 1_000;
 pub const VHOST_DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Bytes of a permission's or policy's regular expression as text.
 pub const PATTERN_BYTES_MAX: usize = 1_024;
-/// Bytes of a permission's regular expression when compiled.
+/// Bytes of a permission's or policy's regular expression when compiled.
 pub const PATTERN_COMPILED_BYTES_MAX: usize = 256 * 1024;
 /// Tags of a user or vhost.
 pub const TAGS_MAX: usize = 32;

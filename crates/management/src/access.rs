@@ -181,6 +181,11 @@ pub(crate) fn allow(
     }
 }
 
+/// Whether a list shows `user` the policies of `vhost`.
+pub(crate) fn sees_policies(user: Who<'_>, vhost: &str) -> bool {
+    allow(user, Need::Policies, false, Named::vhost(vhost)).is_ok()
+}
+
 /// Whether a list shows `user` what is in `vhost`.
 pub(crate) fn sees(user: Who<'_>, vhost: &str) -> bool {
     Role::of(user).monitors || user.enters(vhost)

@@ -2,7 +2,7 @@
 //!
 //! A request is decided without waiting: [`routes`] says which path is whose, [`access`] whether its user may ask, and
 //! a route's function what is to be done ([`work::Work`]). [`io`] does that: it changes the catalog, asks leaders of
-//! queues, connections of this node, or opens an AMQP session of the user. Whatever a client could do is done by such a
+//! queues, connections of all nodes, or opens an AMQP session of the user. Whatever a client could do is done by such a
 //! session: so it meets the rules that clients meet, and there is no second writing of them.
 //!
 //! ```text

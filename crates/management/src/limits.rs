@@ -83,6 +83,9 @@ pub const RATE_SPAN_MS: u64 = 1000;
 /// queues is made.
 pub const ASKED_QUEUES_MAX: usize = 1_000;
 
+/// Queues of a list that are looked up in the catalog at a time.
+pub const SHOWN_QUEUES_AT_ONCE: usize = 500;
+
 /// How old the picture of all queues may be, in milliseconds.
 pub const PICTURE_MS: u64 = 1000;
 

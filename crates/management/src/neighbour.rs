@@ -17,13 +17,13 @@ use crate::work::Of;
 pub(crate) enum Question {
     /// Connections, or what is in them: answered by a list. `user`, `vhost`: of these alone.
     Connections { what: Of, user: Option<String>, vhost: Option<String> },
-    /// How it stands: answered by [`Standing`].
+    /// How it stands: answered by [`NodeStanding`].
     Standing,
     /// How all queues stand that it leads: answered by a list of `picture::Row`.
     Survey,
     /// Who of its clients holds messages: answered by a list of [`Holder`], of those that it knows.
     Holders { of: Vec<Holding> },
-    /// How many connections and channels users and vhosts have there: answered by [`Counted`].
+    /// How many connections and channels users and vhosts have there: answered by [`ToldCensus`].
     Census,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Holder {
 
 /// How a node stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Standing {
+pub(crate) struct NodeStanding {
     /// As `/nodes` shows it.
     pub(crate) shown: Value,
     pub(crate) totals: Totals,
@@ -53,21 +53,21 @@ pub(crate) struct Standing {
 
 /// [`Census`] in JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Counted {
+pub(crate) struct ToldCensus {
     /// Connections and channels.
     users: BTreeMap<String, (u64, u64)>,
     /// Connections.
     vhosts: BTreeMap<String, u64>,
 }
 
-impl From<Census> for Counted {
+impl From<Census> for ToldCensus {
     fn from(Census { users, vhosts }: Census) -> Self {
         Self { users, vhosts }
     }
 }
 
-impl From<Counted> for Census {
-    fn from(Counted { users, vhosts }: Counted) -> Self {
+impl From<ToldCensus> for Census {
+    fn from(ToldCensus { users, vhosts }: ToldCensus) -> Self {
         Self { users, vhosts }
     }
 }

@@ -59,16 +59,19 @@ impl Shape {
         }
     }
 
-    /// What of `count` items in the order of their names can be on the page, before any of them is looked at. `None`:
-    /// the order is another, so all are needed.
+    /// What of `count` items in the order of their names, or in the reverse of it, is on the page, before any of them is
+    /// looked at. `None`: the order is another, so all are needed.
     pub(crate) fn window(&self, count: usize) -> Option<std::ops::Range<usize>> {
         let sorts_by_name = match &self.sort {
             None => true,
             Some(path) => path.len() == 1 && path[0] == "name",
         };
-        let page = self.page.filter(|_| sorts_by_name && !self.is_reversed)?;
-        let start = ((page.number - 1) * page.size).min(count);
-        Some(start..(start + page.size).min(count))
+        (self.page.is_some() && sorts_by_name).then(|| self.place(count))
+    }
+
+    /// Whether the order is the reverse.
+    pub(crate) fn is_reversed(&self) -> bool {
+        self.is_reversed
     }
 
     /// By which column a page is to be cut out of many items, and whether from the largest on. `None`: all items are on
@@ -268,6 +271,14 @@ mod tests {
         let shape = shape("page=1&page_size=1&sort=messages&sort_reverse=true").unwrap();
         assert_eq!(shape.window(3), None);
         assert_eq!(shape.reply(items(), 3).body.unwrap()["items"][0]["name"], "a");
+    }
+
+    #[test]
+    fn a_page_by_name_needs_its_own_items_alone_in_either_order() {
+        let forth = shape("page=2&page_size=1&sort=name").unwrap();
+        assert_eq!((forth.window(3), forth.is_reversed()), (Some(1..2), false));
+        let back = shape("page=1&page_size=2&sort=name&sort_reverse=true").unwrap();
+        assert_eq!((back.window(3), back.is_reversed()), (Some(0..2), true));
     }
 
     #[test]

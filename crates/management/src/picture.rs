@@ -13,12 +13,12 @@ use crate::rates::{PerSecond, Totals};
 pub(crate) struct Picture {
     /// Milliseconds since 1970.
     pub(crate) at_ms: u64,
-    pub(crate) queues: BTreeMap<QueueId, Standing>,
+    pub(crate) queues: BTreeMap<QueueId, QueueStanding>,
 }
 
 /// How one queue stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct QueueStanding {
     /// Who leads it.
     pub(crate) node: NodeId,
     pub(crate) status: QueueStatus,
@@ -99,10 +99,11 @@ impl Picture {
                 });
                 let rates = rates.unwrap_or_default();
                 // Two nodes may both take themselves to lead for a moment: the one with more has heard more.
-                let newer =
-                    |known: &Standing| known.status.counters.enqueued >= status.counters.enqueued;
+                let newer = |known: &QueueStanding| {
+                    known.status.counters.enqueued >= status.counters.enqueued
+                };
                 if !queues.get(&queue).is_some_and(newer) {
-                    queues.insert(queue, Standing { node, status, rates });
+                    queues.insert(queue, QueueStanding { node, status, rates });
                 }
             }
         }
@@ -117,7 +118,7 @@ pub(crate) fn totals(status: &QueueStatus) -> Totals {
 }
 
 /// What queues can be put in an order by without making their JSON. `None`: another column.
-pub(crate) fn sort_key(path: &[String], standing: &Standing) -> Option<f64> {
+pub(crate) fn sort_key(path: &[String], standing: &QueueStanding) -> Option<f64> {
     let status = &standing.status;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let number = match path[..] {

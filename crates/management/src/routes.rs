@@ -4,7 +4,7 @@ mod bindings;
 mod connections;
 pub(crate) mod definitions;
 mod exchanges;
-mod health;
+pub(crate) mod health;
 mod limits;
 mod messages;
 pub(crate) mod nodes;
@@ -190,7 +190,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post_definitions("/definitions/{vhost}", definitions::import_vhost),
     get("/aliveness-test/{vhost}", Need::Vhost, health::aliveness),
     get("/health/checks/alarms", Need::User, health::alarms),
-    get("/health/checks/local-alarms", Need::User, health::alarms),
+    get("/health/checks/local-alarms", Need::User, health::local_alarms),
     get("/health/checks/virtual-hosts", Need::User, health::vhosts),
     get("/health/checks/port-listener/{port}", Need::User, health::port),
     get("/health/checks/protocol-listener/{protocol}", Need::User, health::protocol),

@@ -42,6 +42,8 @@ pub(crate) enum Work {
     Peek(Peek),
     /// Definitions are brought in.
     Import(Box<Import>),
+    /// Whether a node has an alarm.
+    Alarms,
     /// Whether a majority of some group would be lost with this node.
     QuorumCheck,
 }
@@ -189,9 +191,14 @@ impl Work {
         Self::Answer(shape.reply(items, total_count))
     }
 
+    /// The answer of a check that finds nothing wrong.
+    pub(crate) fn well() -> Self {
+        Self::answer(json!({ "status": "ok" }))
+    }
+
     pub(crate) fn healthy(is_healthy: bool, reason: &str) -> Result<Self, Problem> {
         if is_healthy {
-            return Ok(Self::answer(json!({ "status": "ok" })));
+            return Ok(Self::well());
         }
         Err(Problem::Failed(json!({ "status": "failed", "reason": reason })))
     }

@@ -225,8 +225,14 @@ impl Config {
 }
 
 /// Variables of other commands, which have no meaning for `serve`.
-const OTHERS_VARIABLES: [&str; 5] =
-    ["MILLRACE_CONFIG", "MILLRACE_CONTEXT", "MILLRACE_HTTP_", "MILLRACE_RELAY_", "MILLRACE_WORK_"];
+const OTHERS_VARIABLES: [&str; 6] = [
+    "MILLRACE_CONFIG",
+    "MILLRACE_CONTEXT",
+    "MILLRACE_HTTP_",
+    "MILLRACE_MOVE_",
+    "MILLRACE_RELAY_",
+    "MILLRACE_WORK_",
+];
 
 /// Reads the settings. `file`: path and text of the configuration file; `variables`: the environment;
 /// `flags`: what the command line says.

@@ -1,9 +1,9 @@
 //! Does the operations of a program one after the other on one broker, and writes down what its
 //! clients see.
 //!
-//! Channels 1 and 2 are on one connection, channel 3 is on another, and channel 4 on that of the program's second user. A channel or connection that the
-//! broker closed is opened again by the next operation that wants it. At the end all channels are
-//! closed, which hands back what they hold, and what is then left in every queue is read.
+//! Channels 1 and 2 are on one connection, channel 3 is on another, and channel 4 on that of the program's second user.
+//! A channel or connection that the broker closed is opened again by the next operation that wants it. At the end all
+//! channels are closed, which hands back what they hold, and what is then left in every queue is read.
 
 mod administration;
 mod names;

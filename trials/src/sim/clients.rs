@@ -433,7 +433,7 @@ impl Clients {
         self.plans.iter().any(|plan| plan.name == name && plan.kind == Kind::Durable)
     }
 
-    /// Sessions of a node that are open, by user, if all is quiet.
+    /// How many sessions of AMQP clients are open on a node, if all is quiet.
     pub(super) fn sessions_of(&self, node: usize) -> usize {
         self.amqp_clients.iter().filter(|client| client.is_in(node)).count()
     }

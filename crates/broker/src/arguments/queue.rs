@@ -31,7 +31,8 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// With the type that its vhost gives to queues that name none, where such a queue can be of that type.
+    /// With the type that its vhost gives to queues that name none, where such a queue can be of that type. One that is
+    /// there with another type is meant as it is: its clients come back after the vhost's type was changed.
     #[must_use]
     pub(crate) fn with_default_type(mut self, catalog: &Catalog) -> Self {
         let vhost = catalog.vhost(&self.vhost);
@@ -39,6 +40,8 @@ impl Declaration {
         let is_kept = self.durable && !self.exclusive && !self.auto_delete;
         let is_kept = is_kept && !self.name.starts_with("amq.");
         let has_type = self.arguments.find(known::TYPE).is_some();
+        let existing = catalog.queue(&self.vhost, &self.name).map(Queue::queue_type);
+        let default = default.filter(|default| existing.is_none_or(|it| it == *default));
         if let (Some(queue_type), true, false) = (default, is_kept, has_type) {
             let name = Value::LongStr(queue_type.name().as_bytes().to_vec());
             self.arguments = self.arguments.with(known::TYPE, name);

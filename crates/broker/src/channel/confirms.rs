@@ -18,6 +18,8 @@ pub(crate) struct Confirms {
     finished: usize,
     /// Publishes that the client was told of.
     told: u64,
+    /// Those of them that are logged.
+    acked: u64,
 }
 
 /// Publishes in a row that wait for the same appends.
@@ -33,6 +35,13 @@ struct Run {
     told: bool,
 }
 
+impl Run {
+    /// How many they are.
+    fn publishes(&self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
 /// What the client is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -42,7 +51,7 @@ pub(crate) enum Verdict {
 
 impl Default for Confirms {
     fn default() -> Self {
-        Self { next_seq: 1, runs: VecDeque::new(), first_run: 0, finished: 0, told: 0 }
+        Self { next_seq: 1, runs: VecDeque::new(), first_run: 0, finished: 0, told: 0, acked: 0 }
     }
 }
 
@@ -106,7 +115,8 @@ impl Confirms {
             if !run.told {
                 assert!(self.finished > 0, "a run that is over was counted");
                 self.finished -= 1;
-                self.told += run.last - run.first + 1;
+                self.told += run.publishes();
+                self.acked += if run.failed { 0 } else { run.publishes() };
                 match &mut alike {
                     Some(alike) if alike.failed == run.failed => alike.last = run.last,
                     other => {
@@ -137,7 +147,8 @@ impl Confirms {
         self.finished = 0;
         for run in self.runs.iter_mut().filter(|run| run.unanswered == 0 && !run.told) {
             run.told = true;
-            self.told += run.last - run.first + 1;
+            self.told += run.publishes();
+            self.acked += if run.failed { 0 } else { run.publishes() };
             for seq in run.first..=run.last {
                 say(match run.failed {
                     true => Verdict::Nack { seq, multiple: false },
@@ -153,9 +164,9 @@ impl Confirms {
         self.next_seq - 1 - self.told
     }
 
-    /// Publishes that the client was told of.
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    /// Publishes that the client was told of with an ack.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
     }
 }
 
@@ -232,7 +243,7 @@ mod tests {
         assert!(!confirms.is_held_up());
         confirms.answered(0, true);
         assert_eq!(told(&mut confirms), [single(1)]);
-        assert_eq!(confirms.told(), 3);
+        assert_eq!((confirms.told, confirms.acked()), (3, 3));
     }
 
     #[test]
@@ -267,7 +278,7 @@ mod tests {
         (0..5).for_each(|run| confirms.answered(run, run == 4));
         let nack = Verdict::Nack { seq: 4, multiple: true };
         assert_eq!(told(&mut confirms), [nack, Verdict::Ack { seq: 5, multiple: false }]);
-        assert_eq!(confirms.told(), 5);
+        assert_eq!((confirms.told, confirms.acked()), (5, 1));
     }
 
     #[test]

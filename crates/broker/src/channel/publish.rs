@@ -387,7 +387,7 @@ impl Publishing {
         if !is_open {
             return false;
         }
-        let before = confirms.told();
+        let before = confirms.acked();
         let mut encoder = caller.encoder();
         let say = |verdict| match verdict {
             Verdict::Ack { seq, multiple } => {
@@ -403,7 +403,7 @@ impl Publishing {
             true => confirms.tell_held_up(say),
             false => confirms.tell(say),
         }
-        caller.counts.confirmed += confirms.told() - before;
+        caller.counts.confirmed += confirms.acked() - before;
         confirms.is_held_up()
     }
 

@@ -3,6 +3,8 @@
 //! A commit is one atomic append for each group it touches. Over several groups it is not atomic:
 //! AMQP 0-9-1 promises no more than that for several queues, and RabbitMQ not even for one.
 
+use std::collections::BTreeSet;
+
 use amqp::{Method, ReplyCode, tx as wire};
 use bytes::BytesMut;
 use cluster::{Answer, Held, Request};
@@ -30,6 +32,8 @@ pub(crate) struct Tx {
     /// Messages whose queues are asked for room at the commit.
     candidates: Vec<(GroupId, Candidate)>,
     candidate_bytes: usize,
+    /// The queues of the candidates.
+    candidate_queues: BTreeSet<QueueId>,
     /// Of the publishes, as counted among what is unfinished.
     pub(crate) bytes: usize,
 }
@@ -46,6 +50,12 @@ impl Tx {
         body: &[u8],
         levels: &mut Vec<QueueId>,
     ) -> Result<(), Failure> {
+        // A changed policy may have made a queue take everything meanwhile: what is asked for first is not overtaken.
+        let behind = match self.candidate_queues.is_empty() {
+            true => None,
+            false => route.asking(|queue| self.candidate_queues.contains(&queue)),
+        };
+        let route = behind.as_ref().unwrap_or(route);
         if let Some(key) = asked.cancels {
             for (group, queues) in route.queues() {
                 self.batch(group).cancel_delayed(&queues, key);
@@ -58,6 +68,7 @@ impl Tx {
                 let (level, attributes) = (asked.level(target), asked.attributes(target.dedups));
                 let message = Candidate::new(level, attributes, head, body, Then::Append(None));
                 self.candidate_bytes += message.bytes();
+                self.candidate_queues.insert(target.queue);
                 self.candidates.push((target.group, message));
             }
         }
@@ -330,6 +341,22 @@ mod tests {
             tx.roll_back(&mut Unacked::default(), &mut unfinished);
             assert_eq!(unfinished.bytes(), 0, "the channel's end takes back all of it");
         }
+    }
+
+    #[test]
+    fn a_message_does_not_overtake_one_of_its_transaction_whose_queue_is_asked_first() {
+        let plain = Target::plain(QueueId(7), GROUP);
+        let (mut tx, mut unfinished) = (Tx::default(), Unfinished::default());
+        let (guarded, other) =
+            (Target { is_guarded: true, ..plain }, Target::plain(QueueId(8), GROUP));
+        for (target, body) in [(guarded, b"1"), (plain, b"2"), (other, b"3")] {
+            let (route, asked) = (Route::of(&[target]), Asked::default());
+            tx.store(&mut unfinished, &route, &asked, &[b"head"], body, &mut Vec::new()).unwrap();
+        }
+        let of = |(_, message): &(GroupId, Candidate)| (message.level, message.body.to_vec());
+        let candidates: Vec<_> = tx.candidates.iter().map(of).collect();
+        assert_eq!(candidates, [(QueueId(7), b"1".to_vec()), (QueueId(7), b"2".to_vec())]);
+        assert_eq!(tx.batches.len(), 1, "another queue is not asked");
     }
 
     #[test]

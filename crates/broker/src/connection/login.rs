@@ -105,7 +105,7 @@ pub enum Notice {
     Connected { user: String, vhost: String, client: String },
     /// A login was refused. The client is not told why.
     Refused { user: String, mechanism: String, client: String, why: LoginRefusal },
-    /// A client was closed without a verdict, because its password waited to be checked for too long.
+    /// A client was closed without a verdict, because its password or token waited to be checked for too long.
     Unjudged { user: String },
 }
 

@@ -147,14 +147,14 @@ impl Outgoing {
         }
     }
 
-    /// A append is logged: the runs that waited for it.
+    /// An append is logged: the runs that waited for it.
     pub(super) fn logged(&mut self, ticket: Ticket) -> Vec<RunNumber> {
         let Some(sent) = self.sent.remove(&ticket) else { return Vec::new() };
         self.moving_bytes -= sent.append.bytes;
         sent.append.runs
     }
 
-    /// A append is not known to be logged: it, and what follows it, is sent again at `again`, unless its
+    /// An append is not known to be logged: it, and what follows it, is sent again at `again`, unless its
     /// queues are gone. Gives the runs that wait for it no more; none: it was not asked for.
     pub(super) fn refused(
         &mut self,

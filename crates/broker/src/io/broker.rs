@@ -1,5 +1,6 @@
 //! What a node's connections and its dead-letter worker share.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +44,7 @@ pub struct Broker {
     accepted: AtomicU64,
     pub(crate) places: Places,
     /// What limits of users and vhosts are held against.
-    pub(crate) population: Counted,
+    pub(crate) population: SharedPopulation,
     /// Who may be asked what it is doing.
     pub(crate) connections: Arc<Connections>,
 }
@@ -80,7 +81,7 @@ impl Broker {
         Ok(Arc::new(Self {
             cluster,
             places: Places::new(config.connections_max),
-            population: Counted::default(),
+            population: SharedPopulation::default(),
             config: Arc::new(config),
             metrics,
             dead_letters: DeadLetterMetrics::default(),
@@ -127,9 +128,9 @@ impl Broker {
         self.population.lock().census().clone()
     }
 
-    /// What another node has said that users and vhosts have there.
-    pub fn told_census(&self, node: NodeId, census: Census) {
-        self.population.lock().told(node, census);
+    /// What the other nodes have said that users and vhosts have there.
+    pub fn told_census(&self, elsewhere: BTreeMap<NodeId, Census>) {
+        self.population.lock().told(elsewhere);
     }
 
     /// Connections that are open now.
@@ -147,15 +148,15 @@ impl Broker {
 
 /// The node's count behind its lock.
 #[derive(Debug, Default)]
-pub(crate) struct Counted(Mutex<Population>);
+pub(crate) struct SharedPopulation(Mutex<Population>);
 
-impl Counted {
+impl SharedPopulation {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Population> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Quotas for Counted {
+impl Quotas for SharedPopulation {
     fn connect(&self, newcomer: Newcomer<'_>) -> Result<(), Full> {
         self.lock().connect(newcomer)
     }

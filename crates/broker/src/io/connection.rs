@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use cluster::AnswerReceiver;
+use machine::SessionId;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
@@ -43,6 +44,7 @@ pub(crate) struct Connection<S> {
 /// A connection's part of the node's totals.
 struct Counted {
     broker: Arc<Broker>,
+    session: SessionId,
     load: Load,
     blocked: Option<Short>,
 }
@@ -84,6 +86,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        // Again for one that did not come to its end, because it had to make way: it must not count for ever.
+        self.broker.population.lock().leave(self.session);
         self.set(Load::default(), None);
     }
 }
@@ -125,7 +129,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         broker: Arc<Broker>,
     ) -> Self {
         let replies = Replies::new(Arc::clone(&broker.registry));
-        let counted = Counted { broker: Arc::clone(&broker), load: Load::default(), blocked: None };
+        let (of_all, load) = (Arc::clone(&broker), Load::default());
+        let counted = Counted { broker: of_all, session: ear.session, load, blocked: None };
         let driver = Driver::new(session, broker.config.write_stall);
         Self { stream, driver, answers, ear, broker, replies, counted }
     }

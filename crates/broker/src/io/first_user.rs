@@ -64,10 +64,7 @@ pub fn chance() -> Result<[u8; 16], String> {
     let mut bytes = [0; 16];
     match getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(bytes.len()) {
         true => Ok(bytes),
-        false => {
-            Err("the operating system gave no random bytes for the password of the first user"
-                .to_owned())
-        }
+        false => Err("the operating system gave no random bytes to hash a password".to_owned()),
     }
 }
 

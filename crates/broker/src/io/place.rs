@@ -75,7 +75,7 @@ impl Place {
         Ok(Some((Self { broker: Arc::clone(broker), address, number }, told)))
     }
 
-    /// The password of this connection is being checked, or is not any more.
+    /// The password or token of this connection is being checked, or is not any more.
     pub(crate) fn checked(&self, is_checked: bool) {
         self.broker.places.lock().door.checked(self.address, self.number, is_checked);
     }

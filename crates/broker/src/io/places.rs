@@ -80,8 +80,9 @@ impl Places {
                 if let Some(not_shown) = self.writes(Kind::LoginUnjudged) {
                     tracing::warn!(
                         %connection, %peer, user, not_shown,
-                        "login timed out: its password was not checked in time, the connection is closed, the client may \
-                         try again. Look for an address with many refused logins"
+                        "login timed out: its password or token was not checked in time, the connection is closed, the \
+                         client may try again. Look for an address with many refused logins; for a token, look whether \
+                         the server of oauth_jwks_url answers"
                     );
                 }
             }

@@ -235,12 +235,12 @@ impl Runner {
             "user-limits" => {
                 let (max_connections, max_channels) = (limit("connections"), limit("channels"));
                 let limits = UserLimits { max_connections, max_channels };
-                CatalogCommand::SetUserLimits { user, limits }
+                CatalogCommand::SetUserLimits { user, change: limits.into() }
             }
             _ => {
                 let (max_connections, max_queues) = (limit("connections"), limit("queues"));
                 let limits = VhostLimits { max_connections, max_queues };
-                CatalogCommand::SetVhostLimits { vhost, limits }
+                CatalogCommand::SetVhostLimits { vhost, change: limits.into() }
             }
         });
     }

@@ -173,9 +173,9 @@ impl QueueGroup {
         let wrong_ms =
             if planted::is("expire_by_own_clock") && !self.group.serves() { 7 } else { 0 };
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
-        let producer =
+        let origin =
             if self.group.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
-        self.queues.apply(at, &entry.data, producer, group_effects)
+        self.queues.apply(at, &entry.data, origin, group_effects)
     }
 
     /// Settles of a numbered batch that was applied before it came again.

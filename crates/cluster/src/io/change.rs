@@ -51,27 +51,17 @@ impl ClusterHandle {
         let mut answers = Vec::new();
         while receiver.recv(&mut answers).await {
             for answer in answers.drain(..) {
-                match answer {
-                    Answer::Catalog { ticket, reply } if ticket == asked => return Ok(reply),
-                    Answer::AppendFailed { .. } => return Err(NotChanged::NoMajority),
-                    Answer::Stopping => return Err(NotChanged::Stopping),
-                    // All sessions hear of alarms; the rest was not asked.
-                    Answer::Alarms(_)
-                    | Answer::Catalog { .. }
-                    | Answer::Appended { .. }
-                    | Answer::Attached { .. }
-                    | Answer::Detached { .. }
-                    | Answer::Delivered(_)
-                    | Answer::Got { .. }
-                    | Answer::Purged { .. }
-                    | Answer::Status { .. }
-                    | Answer::Described { .. }
-                    | Answer::Peeked { .. }
-                    | Answer::Closed { .. }
-                    | Answer::Admitted { .. }
-                    | Answer::Leaving(_)
-                    | Answer::Cancelled { .. }
-                    | Answer::SessionEnded { .. } => {}
+                // All sessions hear of alarms; nothing else was asked.
+                if let Answer::AppendFailed { .. } = answer {
+                    return Err(NotChanged::NoMajority);
+                }
+                if let Answer::Stopping = answer {
+                    return Err(NotChanged::Stopping);
+                }
+                if let Answer::Catalog { ticket, reply } = answer
+                    && ticket == asked
+                {
+                    return Ok(reply);
                 }
             }
         }

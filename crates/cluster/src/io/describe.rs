@@ -58,29 +58,12 @@ impl ClusterHandle {
         }
         while found.len() < queues.len() && receiver.recv(&mut answers).await {
             for answer in answers.drain(..) {
-                match answer {
-                    Answer::Described { ticket, result } => found.insert(ticket, result),
-                    Answer::AppendFailed { ticket } => {
-                        found.insert(ticket, Err(NotDescribed::NoLeader))
-                    }
-                    // All sessions hear of alarms, and that the node stops; the rest was not asked.
-                    Answer::Alarms(_)
-                    | Answer::Stopping
-                    | Answer::Appended { .. }
-                    | Answer::Catalog { .. }
-                    | Answer::Attached { .. }
-                    | Answer::Detached { .. }
-                    | Answer::Delivered(_)
-                    | Answer::Got { .. }
-                    | Answer::Purged { .. }
-                    | Answer::Status { .. }
-                    | Answer::Peeked { .. }
-                    | Answer::Closed { .. }
-                    | Answer::Admitted { .. }
-                    | Answer::Leaving(_)
-                    | Answer::Cancelled { .. }
-                    | Answer::SessionEnded { .. } => None,
-                };
+                // All sessions hear of alarms, and that the node stops; nothing else was asked.
+                if let Answer::AppendFailed { ticket } = answer {
+                    found.insert(ticket, Err(NotDescribed::NoLeader));
+                } else if let Answer::Described { ticket, result } = answer {
+                    found.insert(ticket, result);
+                }
             }
         }
     }

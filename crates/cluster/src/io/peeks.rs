@@ -83,27 +83,14 @@ async fn answer(
     let mut answers = Vec::new();
     while receiver.recv(&mut answers).await {
         for answer in answers.drain(..) {
-            match answer {
-                Answer::Peeked { ticket, result } if ticket == asked => return Some(result),
-                Answer::AppendFailed { .. } => return Some(Err(NotPeeked::NoLeader)),
-                // All sessions hear of alarms, and that the node stops; the rest was not asked.
-                Answer::Peeked { .. }
-                | Answer::Alarms(_)
-                | Answer::Stopping
-                | Answer::Appended { .. }
-                | Answer::Catalog { .. }
-                | Answer::Attached { .. }
-                | Answer::Detached { .. }
-                | Answer::Delivered(_)
-                | Answer::Got { .. }
-                | Answer::Purged { .. }
-                | Answer::Status { .. }
-                | Answer::Described { .. }
-                | Answer::Closed { .. }
-                | Answer::Admitted { .. }
-                | Answer::Leaving(_)
-                | Answer::Cancelled { .. }
-                | Answer::SessionEnded { .. } => {}
+            // All sessions hear of alarms, and that the node stops; nothing else was asked.
+            if let Answer::AppendFailed { .. } = answer {
+                return Some(Err(NotPeeked::NoLeader));
+            }
+            if let Answer::Peeked { ticket, result } = answer
+                && ticket == asked
+            {
+                return Some(result);
             }
         }
     }

@@ -76,8 +76,9 @@ fn look(reader: &StoreReader<FileDisk>, segments: &SharedSegments, node: &Node, 
         tracing::error!(
             vhost,
             queue = name,
-            "somebody looks at messages that the disk does not give: {error}. Nothing else is changed by that; a \
-             delivery of them will fail. Stop the node and run `millrace doctor --deep`, which says what is lost"
+            "cannot show messages of this queue to an operator, because the disk does not give them: {error}. The node \
+             goes on; a delivery of these messages will fail. Stop the node and run `millrace doctor --deep`, which \
+             says what is lost"
         );
         NotPeeked::Unreadable
     });

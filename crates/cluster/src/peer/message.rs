@@ -2,8 +2,8 @@
 //!
 //! For every group there is a producer (a node with sessions) and a leader. The producer joins the
 //! leader under an epoch, which it counts up whenever it begins anew; everything that belongs to
-//! another epoch is dropped by who receives it. Numbered batches are numbered and may be repeated: machines
-//! apply each once.
+//! another epoch is dropped by who receives it. Numbered batches may be repeated: machines apply each
+//! once.
 
 use bytes::Bytes;
 use machine::{ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, Ranges, SessionId};

@@ -31,7 +31,7 @@ const CANCEL: u8 = 14;
 /// Since `Version::PEEKED`.
 const PEEK: u8 = 15;
 
-/// Appends travel as numbered batches, which are numbered: one here would be a bug of ours.
+/// Appends travel as numbered batches: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
     match request {
         Request::Append { group, .. } => {

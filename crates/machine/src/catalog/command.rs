@@ -8,7 +8,7 @@ use super::encoding::{
     read_owner_option, read_texts, read_version,
 };
 use super::exchanges::{ExchangeKind, ExchangeSpec};
-use super::limits::{UserLimits, VhostLimits};
+use super::limits::{UserLimitsChange, VhostLimitsChange};
 use super::nodes::WIDE_SINCE;
 use super::policies::{PolicyKind, PolicySpec};
 use super::queues::{QueueHome, QueueSpec};
@@ -199,11 +199,11 @@ pub enum CatalogCommand {
     },
     SetUserLimits {
         user: String,
-        limits: UserLimits,
+        change: UserLimitsChange,
     },
     SetVhostLimits {
         vhost: String,
-        limits: VhostLimits,
+        change: VhostLimitsChange,
     },
     SetVhostMetadata {
         vhost: String,
@@ -439,13 +439,13 @@ impl CatalogCommand {
                     put_text(out, exchange);
                 }
             }
-            Self::SetUserLimits { user, limits } => {
+            Self::SetUserLimits { user, change } => {
                 put_text(out, user);
-                limits.encode(out);
+                change.encode(out);
             }
-            Self::SetVhostLimits { vhost, limits } => {
+            Self::SetVhostLimits { vhost, change } => {
                 put_text(out, vhost);
-                limits.encode(out);
+                change.encode(out);
             }
             Self::SetVhostMetadata { vhost, metadata } => {
                 put_text(out, vhost);
@@ -580,9 +580,13 @@ impl CatalogCommand {
                 vhost: reader.string()?,
                 exchange: if reader.bool()? { Some(reader.string()?) } else { None },
             },
-            29 => Self::SetUserLimits { user: reader.string()?, limits: UserLimits::read(reader)? },
+            29 => {
+                let user = reader.string()?;
+                Self::SetUserLimits { user, change: UserLimitsChange::read(reader)? }
+            }
             30 => {
-                Self::SetVhostLimits { vhost: reader.string()?, limits: VhostLimits::read(reader)? }
+                let vhost = reader.string()?;
+                Self::SetVhostLimits { vhost, change: VhostLimitsChange::read(reader)? }
             }
             31 => {
                 let vhost = reader.string()?;

@@ -37,7 +37,7 @@ pub enum Refusal {
     InvalidName { kind: Kind, name: String },
     /// The exchange cannot route by a binding with such a key and such arguments.
     ImpossibleBinding { key: String },
-    /// A permission that is not a regular expression we take.
+    /// A permission or the pattern of a policy that is not a regular expression we take.
     InvalidPattern { pattern: String },
     /// A table of arguments that is too deep, too long or too large.
     ArgumentsTooLarge,
@@ -107,7 +107,10 @@ impl std::fmt::Display for Refusal {
                 )
             }
             Self::InvalidPattern { pattern } => {
-                write!(out, "'{pattern}' is not a regular expression that a permission may have")
+                write!(
+                    out,
+                    "'{pattern}' is not a regular expression that a permission or policy may have"
+                )
             }
             Self::ArgumentsTooLarge => {
                 out.write_str("the arguments are too deep, too many or too large")
@@ -121,6 +124,9 @@ impl std::fmt::Display for Refusal {
                 "this needs version {since} of the cluster, which has agreed on version {agreed}: start every \
                  node with the newest program"
             ),
+            Self::LimitReached { kind: Kind::Policy, max } => {
+                write!(out, "the vhost has the most policies that it may have, {max}: delete some")
+            }
             Self::LimitReached { kind, max } => {
                 write!(out, "the cluster has the most {kind}s that it may have, {max}: delete some")
             }

@@ -302,7 +302,9 @@ fn read_policies(reader: &mut Reader<'_>, vhost: &mut Vhost) -> Result<(), Corru
     for kind in [PolicyKind::User, PolicyKind::Operator] {
         for _ in 0..reader.u32()? {
             let name = reader.string()?;
-            vhost.policies.insert(kind, Policy::accepted(name, PolicySpec::read(reader)?));
+            let policy = Policy::accepted(name, PolicySpec::read(reader)?);
+            vhost.weight += policy.spec.definition.weight();
+            vhost.policies.insert(kind, policy);
         }
     }
     Ok(())

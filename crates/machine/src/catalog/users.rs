@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use regex::{Regex, RegexBuilder};
 
-use super::limits::UserLimits;
+use super::limits::{UserLimits, UserLimitsChange};
 use super::refusal::{Kind, Refusal};
 use super::{Catalog, check_name, not_found};
 use crate::limits::{
@@ -301,10 +301,11 @@ impl Catalog {
         has_changed
     }
 
-    pub(super) fn set_user_limits(&mut self, user: &str, limits: UserLimits) -> bool {
+    pub(super) fn set_user_limits(&mut self, user: &str, change: UserLimitsChange) -> bool {
         let Some(user) = self.users.get_mut(user) else { return false };
-        let before = std::mem::replace(&mut user.limits, limits);
-        before != limits
+        let before = user.limits;
+        user.limits = before.changed(change);
+        before != user.limits
     }
 }
 

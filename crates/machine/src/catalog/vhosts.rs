@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::bindings::Bindings;
 use super::exchanges::Exchange;
-use super::limits::VhostLimits;
+use super::limits::{VhostLimits, VhostLimitsChange};
 use super::policies::{Policies, Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::Queue;
 use super::refusal::{Kind, Refusal};
@@ -31,7 +31,7 @@ pub struct Vhost {
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) bindings: Bindings,
     pub(super) policies: Policies,
-    /// What the arguments of its exchanges and queues weigh.
+    /// What the arguments of its exchanges and queues, and the definitions of its policies, weigh.
     pub(super) weight: usize,
 }
 
@@ -165,10 +165,11 @@ impl Catalog {
         has_changed
     }
 
-    pub(super) fn set_vhost_limits(&mut self, name: &str, limits: VhostLimits) -> bool {
+    pub(super) fn set_vhost_limits(&mut self, name: &str, change: VhostLimitsChange) -> bool {
         let Some(vhost) = self.vhosts.get_mut(name) else { return false };
-        let before = std::mem::replace(&mut vhost.limits, limits);
-        before != limits
+        let before = vhost.limits;
+        vhost.limits = before.changed(change);
+        before != vhost.limits
     }
 
     pub(super) fn delete_vhost(&mut self, name: &str, effects: &mut Vec<CatalogEffect>) -> bool {
@@ -246,6 +247,8 @@ impl Catalog {
         }
         let now = Policy::accepted(name, spec);
         let before = vhost.policies.insert(kind, now.clone());
+        vhost.weight += now.spec.definition.weight();
+        vhost.weight -= before.as_ref().map_or(0, |before| before.spec.definition.weight());
         self.govern_again(vhost_name, [Some(now), before], effects);
         true
     }
@@ -272,6 +275,7 @@ impl Catalog {
     ) -> bool {
         let Some(vhost) = self.vhosts.get_mut(vhost_name) else { return false };
         let Some(before) = vhost.policies.of_mut(kind).remove(name) else { return false };
+        vhost.weight -= before.spec.definition.weight();
         self.govern_again(vhost_name, [Some(before), None], effects);
         true
     }

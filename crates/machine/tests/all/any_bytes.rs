@@ -290,7 +290,7 @@ fn some_restrictions() -> Vec<Vec<u8>> {
         },
         CatalogCommand::SetUserLimits {
             user: "guest".into(),
-            limits: UserLimits { max_connections: Some(5), max_channels: None },
+            change: UserLimits { max_connections: Some(5), max_channels: None }.into(),
         },
         CatalogCommand::SetVhostMetadata {
             vhost: "/".into(),

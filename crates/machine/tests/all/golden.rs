@@ -12,10 +12,11 @@ use crate::world::World;
 use machine::{
     Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
     CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup, Destination, Effect,
-    EntryReader, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy, HashProperty, NoHeaders,
-    NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
-    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry, SessionId, SessionOwner,
-    UserLimits, Value, Version, VhostLimits, VhostMetadata, check_commands,
+    EntryReader, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy, HashProperty, LimitChange,
+    NoHeaders, NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId,
+    QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry,
+    SessionId, SessionOwner, UserLimits, Value, Version, VhostLimitsChange, VhostMetadata,
+    check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -686,7 +687,8 @@ fn commands_with_restrictions() -> Vec<CatalogCommand> {
         read: String::new(),
     };
     let limits = UserLimits { max_connections: Some(1), max_channels: None };
-    let of_vhost = VhostLimits { max_connections: None, max_queues: Some(70_000) };
+    let max_queues = LimitChange::To(Some(70_000));
+    let of_vhost = VhostLimitsChange { max_connections: LimitChange::Stays, max_queues };
     let metadata = VhostMetadata {
         description: "a shop".into(),
         tags: vec!["one".into(), "two".into()],
@@ -705,8 +707,8 @@ fn commands_with_restrictions() -> Vec<CatalogCommand> {
             vhost: "other".into(),
             exchange: None,
         },
-        CatalogCommand::SetUserLimits { user: user(), limits },
-        CatalogCommand::SetVhostLimits { vhost: vhost(), limits: of_vhost },
+        CatalogCommand::SetUserLimits { user: user(), change: limits.into() },
+        CatalogCommand::SetVhostLimits { vhost: vhost(), change: of_vhost },
         CatalogCommand::SetVhostMetadata { vhost: vhost(), metadata },
         CatalogCommand::SetClusterName { name: "east".into() },
     ]

@@ -2,8 +2,9 @@
 
 use crate::world::World;
 use machine::{
-    Arguments, Catalog, CatalogCommand, CatalogReply, Kind, QueueHome, QueueSettings, QueueSpec,
-    QueueType, Refusal, UserLimits, Version, VhostLimits, VhostMetadata, limits,
+    Arguments, Catalog, CatalogCommand, CatalogReply, Kind, LimitChange, QueueHome, QueueSettings,
+    QueueSpec, QueueType, Refusal, UserLimits, UserLimitsChange, Version, VhostLimits,
+    VhostLimitsChange, VhostMetadata, limits,
 };
 
 const VHOST: &str = "/";
@@ -28,12 +29,12 @@ fn topic(exchange: &str, write: &str, read: &str) -> CatalogCommand {
 
 fn user_limits(max_connections: Option<u32>, max_channels: Option<u32>) -> CatalogCommand {
     let limits = UserLimits { max_connections, max_channels };
-    CatalogCommand::SetUserLimits { user: USER.to_owned(), limits }
+    CatalogCommand::SetUserLimits { user: USER.to_owned(), change: limits.into() }
 }
 
 fn vhost_limits(max_connections: Option<u32>, max_queues: Option<u32>) -> CatalogCommand {
     let limits = VhostLimits { max_connections, max_queues };
-    CatalogCommand::SetVhostLimits { vhost: VHOST.to_owned(), limits }
+    CatalogCommand::SetVhostLimits { vhost: VHOST.to_owned(), change: limits.into() }
 }
 
 fn metadata(description: String, tags: Vec<String>) -> CatalogCommand {
@@ -177,10 +178,36 @@ fn a_vhost_has_as_many_queues_as_its_limit_allows() {
 }
 
 #[test]
+fn a_change_of_one_limit_leaves_the_other() {
+    let mut world = world();
+    let one = |max_connections, max_channels| CatalogCommand::SetUserLimits {
+        user: USER.to_owned(),
+        change: UserLimitsChange { max_connections, max_channels },
+    };
+    world.apply(one(LimitChange::To(Some(3)), LimitChange::Stays));
+    world.apply(one(LimitChange::Stays, LimitChange::To(Some(7))));
+    let limits = |world: &World| world.catalog.user(USER).unwrap().limits;
+    let both = UserLimits { max_connections: Some(3), max_channels: Some(7) };
+    assert_eq!(limits(&world), both);
+    world.apply(one(LimitChange::To(None), LimitChange::Stays));
+    assert_eq!(limits(&world), UserLimits { max_connections: None, ..both });
+    let of_vhost = |max_connections, max_queues| CatalogCommand::SetVhostLimits {
+        vhost: VHOST.to_owned(),
+        change: VhostLimitsChange { max_connections, max_queues },
+    };
+    world.apply(of_vhost(LimitChange::To(Some(3)), LimitChange::Stays));
+    world.apply(of_vhost(LimitChange::Stays, LimitChange::To(Some(7))));
+    let limits = world.catalog.vhost(VHOST).unwrap().limits;
+    assert_eq!(limits, VhostLimits { max_connections: Some(3), max_queues: Some(7) });
+}
+
+#[test]
 fn what_is_too_much_or_about_nobody_is_refused() {
     let mut world = world();
-    let nobody =
-        CatalogCommand::SetUserLimits { user: "nobody".to_owned(), limits: UserLimits::default() };
+    let nobody = CatalogCommand::SetUserLimits {
+        user: "nobody".to_owned(),
+        change: UserLimitsChange::default(),
+    };
     let refused = |world: &World, command: &CatalogCommand| world.catalog.check(command);
     assert!(matches!(refused(&world, &nobody), Err(Refusal::NotFound { kind: Kind::User, .. })));
     assert!(matches!(refused(&world, &topic("", "a", "b")), Err(Refusal::InvalidName { .. })));

@@ -1,9 +1,11 @@
 //! Definitions that a node brings in at its start.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use machine::{Catalog, CatalogCommand, Version};
+use serde_json::Value;
 
 use super::api::Api;
 use super::change::change;
@@ -19,6 +21,9 @@ const AGREEING: Duration = Duration::from_secs(5);
 
 /// How often is looked whether it has.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long a node waits that found no majority for a change, before it asks again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A file of definitions that can be brought in, as far as it alone says.
 #[derive(Clone, Debug)]
@@ -54,12 +59,13 @@ impl BootDefinitions {
         !self.users.is_empty()
     }
 
-    /// Brings them in: what is there and the same stays, what is there and differs stays, too, and the log says so.
-    /// `is_first`: the cluster begins now. Then `guest` goes if the definitions have users and not this one.
+    /// Brings them in: what is there and the same stays; queues and exchanges that are there and differ stay, too, and
+    /// the log says so. If the cluster has nothing yet but what the definitions name, and they have users and not
+    /// `guest`, `guest` goes.
     ///
     /// # Errors
     /// The cluster refused something, or could not do it: in words. What was brought in before stays.
-    pub async fn bring_in(&self, api: &Api, is_first: bool) -> Result<(), String> {
+    pub async fn bring_in(&self, api: &Api) -> Result<(), String> {
         let cluster = &api.0.cluster;
         let newest = cluster.speaks().min(Version::NEWEST);
         let agreed = async {
@@ -70,15 +76,42 @@ impl BootDefinitions {
         // A node of a cluster whose others are older goes on with what they know.
         let _ = tokio::time::timeout(AGREEING, agreed).await;
         let why = |problem| format!("{}: {}", self.path.display(), words(problem));
-        let wanted = read(&cluster.catalog(), &self.body).map_err(why)?;
-        import(api, wanted, Differing::Stay).await.map_err(why)?;
-        if is_first && self.has_users() && !self.users.iter().any(|user| user == GUEST) {
+        let is_new = self.is_all_of(&cluster.catalog());
+        loop {
+            let wanted = read(&cluster.catalog(), &self.body).map_err(why)?;
+            match import(api, wanted, Differing::Stay).await {
+                // Without a majority the node waits, as it does before: what is in already is brought in again.
+                Err(Problem::Unavailable(told)) => {
+                    tracing::warn!(
+                        file = %self.path.display(),
+                        "definitions: the cluster cannot take them now ({told}); trying again, and serving no clients \
+                         before. If it stays so, see which nodes are down: millrace cluster status"
+                    );
+                    tokio::time::sleep(AGAIN).await;
+                }
+                brought => break brought.map(drop).map_err(why)?,
+            }
+        }
+        if is_new && self.has_users() && !self.users.iter().any(|user| user == GUEST) {
             change(api, CatalogCommand::DeleteUser { name: GUEST.to_owned() })
                 .await
                 .map_err(why)?;
         }
         tracing::info!(file = %self.path.display(), "definitions: brought in");
         Ok(())
+    }
+
+    /// Whether a cluster is new, or an earlier start has broken off while it brought them in: it has no user and no queue
+    /// that they do not name, but for `guest`.
+    fn is_all_of(&self, catalog: &Catalog) -> bool {
+        fn name(queue: &Value) -> Option<(&str, &str)> {
+            Some((queue["vhost"].as_str()?, queue["name"].as_str()?))
+        }
+        let queues = self.body.list("queues").unwrap_or_default();
+        let named: BTreeSet<_> = queues.iter().filter_map(name).collect();
+        let is_known = |name: &str| name == GUEST || self.users.iter().any(|user| user == name);
+        catalog.users().all(|user| is_known(&user.name))
+            && catalog.queues().all(|queue| named.contains(&(&*queue.vhost, &*queue.name)))
     }
 }
 

@@ -11,7 +11,7 @@ use super::asking;
 use super::connections::{self, Wanted};
 use super::model;
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
-use crate::neighbour::{Counted, Question, Standing};
+use crate::neighbour::{NodeStanding, Question, ToldCensus};
 use crate::routes::nodes;
 
 /// Answers other nodes, and counts with them what limits are about, until it is dropped. Call it once.
@@ -55,7 +55,7 @@ async fn answer_one(api: &Api, asked: Asked) {
         Question::Holders { of } => {
             asking::encoded(&connections::holders(api, &api.facts(), &of).await)
         }
-        Question::Census => asking::encoded(&Counted::from(api.0.broker.census())),
+        Question::Census => asking::encoded(&ToldCensus::from(api.0.broker.census())),
     };
     if let Some(answer) = answer {
         asked.reply.send(answer).await;
@@ -63,9 +63,9 @@ async fn answer_one(api: &Api, asked: Asked) {
 }
 
 /// How this node stands.
-pub(super) fn standing(api: &Api) -> Standing {
+pub(super) fn standing(api: &Api) -> NodeStanding {
     let facts = api.facts();
-    Standing { shown: nodes::shown(&facts), totals: facts.totals }
+    NodeStanding { shown: nodes::shown(&facts), totals: facts.totals }
 }
 
 /// Asks the other nodes how many connections and channels they have, if there is a limit that needs it. A node that is
@@ -76,11 +76,10 @@ async fn count_together(api: &Api) {
         let of_users = catalog.users().any(|user| user.limits != Default::default());
         of_users || catalog.vhosts().any(|vhost| vhost.limits.max_connections.is_some())
     };
-    if !is_limited {
-        return;
-    }
-    for (node, told) in asking::ask_others::<Counted>(api, &Question::Census).await {
-        let census = told.map(Census::from).unwrap_or_default();
-        api.0.broker.told_census(node, census);
-    }
+    let told = match is_limited {
+        true => asking::ask_others::<ToldCensus>(api, &Question::Census).await,
+        false => Vec::new(),
+    };
+    let told = told.into_iter().filter_map(|(node, told)| Some((node, Census::from(told.ok()?))));
+    api.0.broker.told_census(told.collect());
 }

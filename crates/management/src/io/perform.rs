@@ -13,14 +13,14 @@ use super::api::{Api, Caller, now_ms};
 use super::change::{change, put_user};
 use super::import::Differing;
 use super::{asking, client, connections, import, model, neighbours, peeks};
-use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT};
-use crate::neighbour::{Question, Standing};
+use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
+use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
 use crate::page::Shape;
 use crate::picture::{self, Picture, sort_key};
 use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
-use crate::routes::{nodes, overview, queues};
+use crate::routes::{health, nodes, overview, queues};
 use crate::work::{Listed, Queues, Work};
 
 pub(super) async fn perform(
@@ -53,6 +53,7 @@ pub(super) async fn perform(
         }
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
         Work::Import(import) => import::import(api, *import, Differing::Refused).await,
+        Work::Alarms => alarms(api).await,
         Work::QuorumCheck => quorum_check(api).await,
     }
 }
@@ -84,7 +85,7 @@ async fn queues(api: &Api, mut wanted: Queues) -> Result<Reply, Problem> {
         wanted = cut_out(wanted, total_count, picture);
     }
     match picture {
-        Some(picture) => Ok(as_pictured(api, &wanted, &picture)),
+        Some(picture) => Ok(as_pictured(api, &wanted, &picture).await),
         None => as_told(api, wanted).await,
     }
 }
@@ -115,20 +116,27 @@ fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture) -> Queues 
 }
 
 /// Queues as the picture has them.
-fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
-    let catalog = api.0.cluster.catalog();
-    // Who was deleted meanwhile is in no list.
-    let known = wanted.queues.iter().filter_map(|(_, id)| Some((id, catalog.queue_by_id(*id)?)));
-    let items = known.map(|(id, queue)| {
-        let said = picture.queues.get(id).map(|standing| queues::Said {
-            leader: standing.node,
-            status: &standing.status,
-            rates: standing.rates,
-            more: None,
-        });
-        queues::shown(&catalog, queue, said.as_ref())
-    });
-    listed(&wanted.shape, wanted.listed, items.collect())
+async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
+    let mut items = Vec::with_capacity(wanted.queues.len());
+    // In pieces: whoever changes the catalog waits for who looks at it, and all sessions wait behind.
+    for some in wanted.queues.chunks(SHOWN_QUEUES_AT_ONCE) {
+        {
+            let catalog = api.0.cluster.catalog();
+            // Who was deleted meanwhile is in no list.
+            let known = some.iter().filter_map(|(_, id)| Some((id, catalog.queue_by_id(*id)?)));
+            items.extend(known.map(|(id, queue)| {
+                let said = picture.queues.get(id).map(|standing| queues::Said {
+                    leader: standing.node,
+                    status: &standing.status,
+                    rates: standing.rates,
+                    more: None,
+                });
+                queues::shown(&catalog, queue, said.as_ref())
+            }));
+        }
+        tokio::task::yield_now().await;
+    }
+    listed(&wanted.shape, wanted.listed, items)
 }
 
 /// Queues as their leaders tell of them now.
@@ -192,7 +200,7 @@ async fn overview(
     mut body: Value,
 ) -> Result<Reply, Problem> {
     let mut all = facts.totals;
-    let others = asking::ask_others::<Standing>(api, &Question::Standing).await;
+    let others = asking::ask_others::<NodeStanding>(api, &Question::Standing).await;
     others.into_iter().filter_map(|(_, told)| told.ok()).for_each(|told| all += told.totals);
     overview::add_totals(&mut body, &all);
     let Some(seen) = seen else { return Ok(Reply::of(body)) };
@@ -224,7 +232,7 @@ async fn nodes(api: &Api, shape: &Shape, one: Option<NodeId>) -> Result<Reply, P
     let me = api.0.cluster.node();
     let mut items = BTreeMap::from([(me, neighbours::standing(api).shown)]);
     if one != Some(me) {
-        let others = asking::ask_others::<Standing>(api, &Question::Standing).await;
+        let others = asking::ask_others::<NodeStanding>(api, &Question::Standing).await;
         items.extend(others.into_iter().map(|(node, told)| match told {
             Ok(told) => (node, told.shown),
             Err(why) => (node, nodes::silent(node, why)),
@@ -236,6 +244,14 @@ async fn nodes(api: &Api, shape: &Shape, one: Option<NodeId>) -> Result<Reply, P
     };
     let item = items.remove(&one).ok_or(Problem::NotFound)?;
     Ok(Reply::of(shape.columns_of(item)))
+}
+
+async fn alarms(api: &Api) -> Result<Reply, Problem> {
+    let mut nodes = vec![neighbours::standing(api).shown];
+    let others = asking::ask_others::<NodeStanding>(api, &Question::Standing).await;
+    nodes.extend(others.into_iter().filter_map(|(_, told)| Some(told.ok()?.shown)));
+    health::alarms_of(&nodes, "There are alarms in effect in the cluster")?;
+    Ok(Reply::of(json!({ "status": "ok" })))
 }
 
 /// Whether every group of which this node keeps a replica has a majority without it.

@@ -204,8 +204,8 @@ fn parameter(parameter: &Body, vhost: Option<&str>) -> Result<CatalogCommand, Pr
             policies::set(place()?, parameter.needed("name")?, PolicyKind::Operator, &Body(value))
         }
         VHOST_LIMITS => {
-            let (vhost, limits) = (place()?.to_owned(), limits::vhosts(&value)?);
-            Ok(CatalogCommand::SetVhostLimits { vhost, limits })
+            let (vhost, change) = (place()?.to_owned(), limits::vhosts(&value)?);
+            Ok(CatalogCommand::SetVhostLimits { vhost, change })
         }
         other => Err(Problem::bad(format!(
             "parameters of '{other}' are not supported: nothing was imported. Take them out of the definitions to \

@@ -1,6 +1,6 @@
 //! Checks for whoever watches a node: 200 if all is well, 503 with the reason if not.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::asked::Asked;
 use crate::node::View;
@@ -13,23 +13,37 @@ pub(super) fn aliveness(view: &View<'_>, asked: &Asked) -> Result<Work, Problem>
     Ok(Work::Client { vhost: asked.vhost().to_owned(), step: Step::Alive, reply })
 }
 
-pub(super) fn alarms(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {
-    let alarms = view.facts.alarms;
-    let name = view.facts.name();
-    let raised = [("memory", alarms.memory), ("disk", alarms.disk)];
-    let raised: Vec<_> = raised
-        .iter()
-        .filter(|(_, is_raised)| *is_raised)
-        .map(|(resource, _)| json!({ "node": name, "resource": resource }))
-        .collect();
-    if raised.is_empty() {
-        return Work::healthy(true, "");
+/// Of all nodes.
+pub(super) fn alarms(_: &View<'_>, _: &Asked) -> Result<Work, Problem> {
+    Ok(Work::Alarms)
+}
+
+pub(super) fn local_alarms(view: &View<'_>, _: &Asked) -> Result<Work, Problem> {
+    let shown = super::nodes::shown(view.facts);
+    alarms_of([&shown], "There are alarms in effect on the node").map(|()| Work::well())
+}
+
+/// Refuses if one of these nodes, as `/nodes` shows them, has an alarm.
+pub(crate) fn alarms_of<'a>(
+    nodes: impl IntoIterator<Item = &'a Value>,
+    reason: &str,
+) -> Result<(), Problem> {
+    let raised = |node: &Value| {
+        let all = [("memory", &node["mem_alarm"]), ("disk", &node["disk_free_alarm"])];
+        let raised = all.into_iter().filter(|(_, is_raised)| **is_raised == true);
+        let told =
+            raised.map(|(resource, _)| json!({ "node": node["name"], "resource": resource }));
+        told.collect::<Vec<_>>()
+    };
+    let raised: Vec<Value> = nodes.into_iter().flat_map(raised).collect();
+    match raised.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::Failed(json!({
+            "status": "failed",
+            "reason": reason,
+            "alarms": raised,
+        }))),
     }
-    Err(Problem::Failed(json!({
-        "status": "failed",
-        "reason": "There are alarms in effect in the cluster",
-        "alarms": raised,
-    })))
 }
 
 pub(super) fn vhosts(_: &View<'_>, _: &Asked) -> Result<Work, Problem> {

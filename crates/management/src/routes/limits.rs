@@ -1,6 +1,9 @@
 //! Limits of users and vhosts.
 
-use machine::{CatalogCommand, User, UserLimits, Vhost, VhostLimits};
+use machine::{
+    CatalogCommand, LimitChange, User, UserLimits, UserLimitsChange, Vhost, VhostLimits,
+    VhostLimitsChange,
+};
 use serde_json::{Map, Value, json};
 
 use crate::asked::{Asked, Body};
@@ -60,9 +63,7 @@ fn value(limits: [(&str, Option<u32>); 2]) -> Map<String, Value> {
 }
 
 pub(super) fn put_of_user(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let max =
-        limit_of(&asked.object()?, "value")?.ok_or_else(|| Problem::bad("value is missing"))?;
-    change_user(view, asked, max)
+    change_user(view, asked, wanted(asked)?)
 }
 
 pub(super) fn delete_of_user(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
@@ -71,16 +72,14 @@ pub(super) fn delete_of_user(view: &View<'_>, asked: &Asked) -> Result<Work, Pro
 
 fn change_user(view: &View<'_>, asked: &Asked, max: Option<u32>) -> Result<Work, Problem> {
     let user = view.catalog.user(asked.part("user")).ok_or(Problem::NotFound)?;
-    let mut limits = user.limits;
-    *user_limit(&mut limits, asked.part("limit"))? = max;
-    let command = CatalogCommand::SetUserLimits { user: user.name.clone(), limits };
+    let mut change = UserLimitsChange::default();
+    *user_limit(&mut change, asked.part("limit"))? = LimitChange::To(max);
+    let command = CatalogCommand::SetUserLimits { user: user.name.clone(), change };
     Ok(Work::Change { commands: vec![command], reply: Reply::done() })
 }
 
 pub(super) fn put_of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let max =
-        limit_of(&asked.object()?, "value")?.ok_or_else(|| Problem::bad("value is missing"))?;
-    change_vhost(view, asked, max)
+    change_vhost(view, asked, wanted(asked)?)
 }
 
 pub(super) fn delete_of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
@@ -89,16 +88,23 @@ pub(super) fn delete_of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Pr
 
 fn change_vhost(view: &View<'_>, asked: &Asked, max: Option<u32>) -> Result<Work, Problem> {
     let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
-    let mut limits = vhost.limits;
-    *vhost_limit(&mut limits, asked.part("limit"))? = max;
-    let command = CatalogCommand::SetVhostLimits { vhost: vhost.name().to_owned(), limits };
+    let mut change = VhostLimitsChange::default();
+    *vhost_limit(&mut change, asked.part("limit"))? = LimitChange::To(max);
+    let command = CatalogCommand::SetVhostLimits { vhost: vhost.name().to_owned(), change };
     Ok(Work::Change { commands: vec![command], reply: Reply::done() })
 }
 
-fn user_limit<'a>(limits: &'a mut UserLimits, name: &str) -> Result<&'a mut Option<u32>, Problem> {
+fn wanted(asked: &Asked) -> Result<Option<u32>, Problem> {
+    limit_of(&asked.object()?, "value")
+}
+
+fn user_limit<'a>(
+    change: &'a mut UserLimitsChange,
+    name: &str,
+) -> Result<&'a mut LimitChange, Problem> {
     match name {
-        CONNECTIONS => Ok(&mut limits.max_connections),
-        CHANNELS => Ok(&mut limits.max_channels),
+        CONNECTIONS => Ok(&mut change.max_connections),
+        CHANNELS => Ok(&mut change.max_channels),
         other => Err(Problem::Bad(format!(
             "a user has no limit '{other}': there are {CONNECTIONS} and {CHANNELS}"
         ))),
@@ -106,22 +112,22 @@ fn user_limit<'a>(limits: &'a mut UserLimits, name: &str) -> Result<&'a mut Opti
 }
 
 fn vhost_limit<'a>(
-    limits: &'a mut VhostLimits,
+    change: &'a mut VhostLimitsChange,
     name: &str,
-) -> Result<&'a mut Option<u32>, Problem> {
+) -> Result<&'a mut LimitChange, Problem> {
     match name {
-        CONNECTIONS => Ok(&mut limits.max_connections),
-        QUEUES => Ok(&mut limits.max_queues),
+        CONNECTIONS => Ok(&mut change.max_connections),
+        QUEUES => Ok(&mut change.max_queues),
         other => Err(Problem::Bad(format!(
             "a vhost has no limit '{other}': there are {CONNECTIONS} and {QUEUES}"
         ))),
     }
 }
 
-/// A field that limits something. Outside: whether it is there; inside: below 0 is no limit, as in RabbitMQ.
-fn limit_of(body: &Body, name: &str) -> Result<Option<Option<u32>>, Problem> {
+/// A limit that must be there. Below 0 is no limit, as in RabbitMQ.
+fn limit_of(body: &Body, name: &str) -> Result<Option<u32>, Problem> {
     let number = match body.find(name) {
-        None => return Ok(None),
+        None => return Err(crate::asked::missing(name)),
         Some(Value::Number(number)) => number.as_i64(),
         Some(Value::String(text)) => text.parse().ok(),
         Some(_) => None,
@@ -129,32 +135,32 @@ fn limit_of(body: &Body, name: &str) -> Result<Option<Option<u32>>, Problem> {
     let problem = || Problem::Bad(format!("{name} should be a whole number, and -1 for no limit"));
     let number = number.ok_or_else(problem)?;
     if number < 0 {
-        return Ok(Some(None));
+        return Ok(None);
     }
-    u32::try_from(number).map(|max| Some(Some(max))).map_err(|_| problem())
+    u32::try_from(number).map(Some).map_err(|_| problem())
 }
 
-/// Limits of a user, as definitions have them.
-pub(super) fn users(body: &Map<String, Value>) -> Result<UserLimits, Problem> {
-    let mut limits = UserLimits::default();
+/// Limits of a user, as definitions have them: those that are not named go.
+pub(super) fn users(body: &Map<String, Value>) -> Result<UserLimitsChange, Problem> {
+    let mut change = UserLimitsChange::from(UserLimits::default());
     let body = Body(body.clone());
     for name in body.0.keys() {
-        *user_limit(&mut limits, name)? = limit_of(&body, name)?.flatten();
+        *user_limit(&mut change, name)? = LimitChange::To(limit_of(&body, name)?);
     }
-    Ok(limits)
+    Ok(change)
 }
 
-/// Limits of a vhost, as definitions have them.
-pub(super) fn vhosts(body: &Map<String, Value>) -> Result<VhostLimits, Problem> {
-    let mut limits = VhostLimits::default();
+/// Limits of a vhost, as definitions have them: those that are not named go.
+pub(super) fn vhosts(body: &Map<String, Value>) -> Result<VhostLimitsChange, Problem> {
+    let mut change = VhostLimitsChange::from(VhostLimits::default());
     let body = Body(body.clone());
     for name in body.0.keys() {
-        *vhost_limit(&mut limits, name)? = limit_of(&body, name)?.flatten();
+        *vhost_limit(&mut change, name)? = LimitChange::To(limit_of(&body, name)?);
     }
-    Ok(limits)
+    Ok(change)
 }
 
-/// Limits in definitions: an object; or a list of objects, each with one limit. `None`: nothing is said of them.
+/// Limits in a definition. `None`: nothing is said of them, in RabbitMQ's ways, of which an empty list is one.
 pub(super) fn said(body: &Body) -> Result<Option<Map<String, Value>>, Problem> {
     match body.find("limits") {
         None => Ok(None),

@@ -18,7 +18,7 @@ pub(super) const VHOST_LIMITS: &str = "vhost-limits";
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
-    let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
+    let seen = view.catalog.vhosts().filter(|vhost| access::sees_policies(user, vhost.name()));
     let component = asked.part("component");
     let all = seen.flat_map(of);
     let items = all.filter(|it| component.is_empty() || it["component"] == component).collect();

@@ -3,7 +3,7 @@
 use machine::{AppliesTo, CatalogCommand, Policy, PolicyKind, PolicySpec, Vhost};
 use serde_json::{Value, json};
 
-use crate::access::{self, Named, Need};
+use crate::access;
 use crate::arguments;
 use crate::asked::{Asked, Body};
 use crate::node::View;
@@ -21,10 +21,7 @@ pub(super) fn operators(view: &View<'_>, asked: &Asked) -> Result<Work, Problem>
 
 fn list_all(view: &View<'_>, asked: &Asked, kind: PolicyKind) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
-    let may_see = |vhost: &&Vhost| {
-        access::allow(user, Need::Policies, false, Named::vhost(vhost.name())).is_ok()
-    };
-    let seen = view.catalog.vhosts().filter(may_see);
+    let seen = view.catalog.vhosts().filter(|vhost| access::sees_policies(user, vhost.name()));
     Ok(Work::list(&Shape::of(asked)?, seen.flat_map(|vhost| of(vhost, kind)).collect()))
 }
 

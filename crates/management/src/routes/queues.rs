@@ -34,6 +34,9 @@ fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Problem> {
         // Those of other pages are not asked for.
         Some(window) => {
             queues.sort_by(|one, other| one.name.cmp(&other.name));
+            if shape.is_reversed() {
+                queues.reverse();
+            }
             let filtered_count = queues.len();
             (queues[window].to_vec(), Listed::Page { filtered_count, total_count })
         }

@@ -64,8 +64,8 @@ pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
 /// What a body says of a user's limits; nothing leaves them as they are.
 pub(super) fn limits(user: &str, body: &Body) -> Result<Option<CatalogCommand>, Problem> {
     let Some(limits) = super::limits::said(body)? else { return Ok(None) };
-    let limits = super::limits::users(&limits)?;
-    Ok(Some(CatalogCommand::SetUserLimits { user: user.to_owned(), limits }))
+    let change = super::limits::users(&limits)?;
+    Ok(Some(CatalogCommand::SetUserLimits { user: user.to_owned(), change }))
 }
 
 /// What a body says of a password.

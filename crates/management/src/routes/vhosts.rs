@@ -81,8 +81,10 @@ pub(super) fn set(
         Ok(body.text(name)?.or(inner.text(name)?))
     };
     let mut metadata = before.clone();
-    if let Some(description) = text("description")?.filter(|it| *it != DEFAULT_DESCRIPTION) {
-        metadata.description = description.to_owned();
+    if let Some(description) = text("description")? {
+        // What is shown where nothing was said is nothing, when it comes back.
+        let is_shown = name == DEFAULT && description == DEFAULT_DESCRIPTION;
+        metadata.description = if is_shown { String::new() } else { description.to_owned() };
     }
     if let Some(from) = [body, &inner].into_iter().find(|it| it.find("tags").is_some()) {
         metadata.tags = super::users::tags(from)?;
@@ -95,8 +97,8 @@ pub(super) fn set(
         commands.push(CatalogCommand::SetVhostMetadata { vhost: name.to_owned(), metadata });
     }
     if let Some(limits) = super::limits::said(body)? {
-        let limits = super::limits::vhosts(&limits)?;
-        commands.push(CatalogCommand::SetVhostLimits { vhost: name.to_owned(), limits });
+        let change = super::limits::vhosts(&limits)?;
+        commands.push(CatalogCommand::SetVhostLimits { vhost: name.to_owned(), change });
     }
     Ok(commands)
 }

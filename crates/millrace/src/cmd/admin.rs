@@ -72,13 +72,13 @@ pub(crate) enum Command {
     /// List, declare and delete bindings
     #[command(after_help = bindings::EXAMPLES)]
     Bindings(Box<InVhost<bindings::Command>>),
-    /// List and close connections of a node
+    /// List and close connections
     #[command(after_help = clients::CONNECTIONS_EXAMPLES)]
     Connections(Box<InVhost<clients::Connections>>),
-    /// List channels of a node
+    /// List channels
     #[command(after_help = clients::CHANNELS_EXAMPLES)]
     Channels(Box<InVhost<clients::OnlyList>>),
-    /// List consumers of a node
+    /// List consumers
     #[command(after_help = clients::CONSUMERS_EXAMPLES)]
     Consumers(Box<InVhost<clients::OnlyList>>),
     /// List, add and delete vhosts

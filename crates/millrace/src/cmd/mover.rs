@@ -35,6 +35,7 @@ use super::bench::options::{Argument, argument};
 use super::log::Log;
 use super::terminal;
 use super::url::UrlParser;
+use crate::table::clean;
 use carrier::{End, Job};
 use counts::{Counted, Counts, Screen, sum};
 use pace::Pace;
@@ -167,7 +168,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(why) => {
-            terminal::remark(&format!("millrace move: {why}"));
+            let lines: Vec<String> = why.lines().map(clean).collect();
+            terminal::remark(&format!("millrace move: {}", lines.join("\n")));
             ExitCode::FAILURE
         }
     }
@@ -289,17 +291,20 @@ fn tell_end(args: &Args, (queue, counts): &Counted, end: &Ended) {
     match end {
         Ok(End::Empty) if args.json => (),
         Ok(End::Empty) => {
+            let repeats = repeats(counts);
+            let queue = clean(queue);
             terminal::say(&format!(
-                "{queue}: {moved} messages moved{}; it is empty at the source",
-                repeats(counts)
+                "{queue}: {moved} messages moved{repeats}; it is empty at the source"
             ));
         }
         Ok(End::Stopped) if args.json => (),
         Ok(End::Stopped) => {
+            let queue = clean(queue);
             terminal::say(&format!("{queue}: {moved} messages moved{}; stopped", repeats(counts)));
         }
         Err(why) => {
-            terminal::remark(&format!("{queue}: {moved} messages moved, then it ended: {why}"))
+            let told = format!("{queue}: {moved} messages moved, then it ended: {why}");
+            terminal::remark(&clean(&told));
         }
     }
 }

@@ -353,14 +353,29 @@ impl Serving<'_> {
     async fn listen_on(&mut self, port: Port, sealed: Option<Port>) -> Result<(), String> {
         let listener = port.open()?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        self.start.amqp.get_or_init(|| address);
-        self.api.amqp_is_at(address, false);
         let sealed = sealed.map(Port::open).transpose()?;
         let sealed_at = sealed.as_ref().and_then(|listener| listener.local_addr().ok());
+        let mut drawn = None;
+        let definitions = self.definitions.take();
+        let first_users = FirstUsers {
+            config: self.config,
+            is_new: self.is_new,
+            cluster: self.cluster.clone(),
+            api: self.api.clone(),
+            definitions: definitions.as_ref(),
+        };
+        // It can last: the node hears signals meanwhile.
+        let making = async { drawn = Some(first_users.make(address).await) };
+        if self.told_to_stop_before(making).await? {
+            return Ok(());
+        }
+        let drawn = drawn.expect("it was not told to stop, so that is done")?;
+        // Only now: whoever hears that the node takes clients counts on its users and definitions.
+        self.start.amqp.get_or_init(|| address);
+        self.api.amqp_is_at(address, false);
         if let Some(address) = sealed_at {
             self.api.amqp_is_at(address, true);
         }
-        let drawn = self.first_users(address).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
         let dead_letters = tokio::spawn(dead_letters);
@@ -392,25 +407,6 @@ impl Serving<'_> {
         served
     }
 
-    /// Brings in the definitions, and makes the user that there is to be if they have none. Gives the one whose
-    /// password was drawn.
-    async fn first_users(&self, address: SocketAddr) -> Result<Option<FirstUser>, String> {
-        let (config, cluster) = (self.config, &self.cluster);
-        let Some(definitions) = &self.definitions else {
-            return first_user(config, self.is_new, address, cluster).await;
-        };
-        // Who is chosen by a setting is there beside those of the definitions.
-        let needs_user = config.first_user.is_some() || !definitions.has_users();
-        let drawn = match needs_user {
-            true => first_user(config, self.is_new, address, cluster).await?,
-            false => None,
-        };
-        let is_first = self.is_new && is_founder(config) && !needs_user;
-        let brought = definitions.bring_in(&self.api, is_first).await;
-        brought.map_err(|why| format!("The definitions cannot be brought in: {why}"))?;
-        Ok(drawn)
-    }
-
     /// Does what the node is told, until it is told to stop (true) or `end` comes (false).
     ///
     /// # Errors
@@ -438,6 +434,35 @@ impl Serving<'_> {
                 },
             }
         }
+    }
+}
+
+/// Who may log in when the node begins to serve.
+struct FirstUsers<'a> {
+    config: &'a Config,
+    is_new: bool,
+    cluster: ClusterHandle,
+    api: Api,
+    definitions: Option<&'a BootDefinitions>,
+}
+
+impl FirstUsers<'_> {
+    /// Brings in the definitions, and makes the user that there is to be if they have none. Gives the one whose
+    /// password was drawn.
+    async fn make(self, address: SocketAddr) -> Result<Option<FirstUser>, String> {
+        let Self { config, is_new, cluster, api, definitions } = self;
+        let Some(definitions) = definitions else {
+            return first_user(config, is_new, address, &cluster).await;
+        };
+        // Who is chosen by a setting is there beside those of the definitions.
+        let needs_user = config.first_user.is_some() || !definitions.has_users();
+        let drawn = match needs_user {
+            true => first_user(config, is_new, address, &cluster).await?,
+            false => None,
+        };
+        let brought = definitions.bring_in(&api).await;
+        brought.map_err(|why| format!("The definitions cannot be brought in: {why}"))?;
+        Ok(drawn)
     }
 }
 

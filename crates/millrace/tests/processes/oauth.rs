@@ -247,8 +247,8 @@ fn a_login_is_renewed_by_its_user_and_ends_with_its_token() {
     let issuer = Issuer::new("one");
     let broker = Broker::start("renew", &issuer.set(), &[]);
     let begun = Instant::now();
-    let mut short = Wire::open(&broker.url, &issuer.token("ann", ALL, 4)).unwrap();
-    let mut long = Wire::open(&broker.url, &issuer.token("ann", ALL, 4)).unwrap();
+    let mut short = Wire::open(&broker.url, &issuer.token("ann", ALL, 8)).unwrap();
+    let mut long = Wire::open(&broker.url, &issuer.token("ann", ALL, 8)).unwrap();
     long.renew(&issuer.token("ann", "rabbitmq.configure:*/jobs", 600)).unwrap();
     assert_eq!(short.hears("nothing"), Err(320), "its token has expired");
     let passed = begun.elapsed();

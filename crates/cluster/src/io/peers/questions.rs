@@ -40,6 +40,9 @@ pub struct Question {
 pub struct Reply {
     to: Arc<Member>,
     number: u64,
+    /// The connection that brought the question. Over a later one the number may be that of another question: a node
+    /// that starts again counts anew.
+    connection: Option<u64>,
     is_done: bool,
 }
 
@@ -147,7 +150,12 @@ impl Shared {
     /// A question of another node. One for which there is no room is refused.
     pub(super) fn asked(&self, from: NodeId, number: u64, body: Bytes) {
         let Some(to) = self.members().get(&from).cloned() else { return };
-        let reply = Reply { to, number, is_done: false };
+        let connection = to.connection();
+        let reply = Reply { to, number, connection, is_done: false };
+        // Too long a question is refused, too: by dropping its reply.
+        if body.len() > QUESTION_BYTES_MAX {
+            return;
+        }
         // Where it does not go, dropping it refuses.
         let _ = self.questions.asked.try_send(Question { from, body, reply });
     }
@@ -216,11 +224,16 @@ impl Reply {
             let is_last = rest.is_empty();
             let part = if is_last { Part::Last(bytes) } else { Part::More(bytes) };
             self.to.outbox.room(BEFORE_A_PART).await;
-            let message = Message::Told { number: self.number, part };
-            if self.to.outbox.push(vec![message]) > 0 || is_last {
+            if !self.tell(part) || is_last {
                 return;
             }
         }
+    }
+
+    /// False: the connection that brought the question is gone, and nobody waits any more.
+    fn tell(&self, part: Part) -> bool {
+        let message = Message::Told { number: self.number, part };
+        self.connection == self.to.connection() && self.to.outbox.push(vec![message]) == 0
     }
 }
 
@@ -229,8 +242,7 @@ impl Drop for Reply {
         if self.is_done {
             return;
         }
-        let message = Message::Told { number: self.number, part: Part::Refused };
-        self.to.outbox.push(vec![message]);
+        self.tell(Part::Refused);
     }
 }
 

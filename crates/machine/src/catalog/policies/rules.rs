@@ -1,7 +1,8 @@
 //! What policies say, and what that makes of a queue.
 //!
 //! RabbitMQ's order: a limit is the smallest that anybody names. Of the rest the queue's own word counts before that of
-//! a policy, and an operator's before that of who administrates the vhost.
+//! a policy, and an operator's before that of who administrates the vhost. One difference: a queue that was declared to
+//! drop its head counts as one that says nothing of its overflow.
 
 use super::super::queues::kind::QueueType;
 use super::super::queues::spec::{DeadLetter, QueueSpec};

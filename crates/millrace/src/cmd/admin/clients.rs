@@ -1,4 +1,4 @@
-//! `millrace connections`, `channels`, `consumers`: clients of the node that is asked.
+//! `millrace connections`, `channels`, `consumers`: clients of all nodes.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ Close one, by its name or its id, and tell the client why:
   millrace connections close 1-17 'the batch runs at night only'
 Close all of a user:
   millrace connections close-user ann 'the password was changed' --dry-run
-Connections, channels and consumers are those of the node that is asked: ask each node with its own --url.";
+Connections, channels and consumers are those of all nodes. A node that does not answer is left out.";
 
 pub(crate) const CHANNELS_EXAMPLES: &str = "\
 Who holds messages without acknowledging them:
@@ -184,9 +184,8 @@ async fn close(
         })
         .collect();
     if targets.is_empty() {
-        let node = session.api.login().address.place();
         return Err(Failure::Refused(format!(
-            "not found: {what}. A node knows its own connections, and {node} has none like that"
+            "not found: {what}. No node that answers has such a connection; `millrace connections` lists all of them"
         )));
     }
     let deed = Deed {

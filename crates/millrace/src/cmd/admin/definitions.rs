@@ -26,7 +26,7 @@ Messages are not in them.";
 
 /// Bytes of definitions: what the server takes.
 const BYTES_MAX: u64 = 64 << 20;
-/// What definitions have, in the order in which it is brought in.
+/// What definitions have, in the order in which it is told.
 const PARTS: [&str; 9] = [
     "vhosts",
     "users",

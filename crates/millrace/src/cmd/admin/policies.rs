@@ -147,10 +147,11 @@ async fn delete(
     let queues = Path::of(&["queues", vhost]).with("columns", column);
     let queues = list::fetch(session, &label, &queues, COUNTED_MAX).await?;
     let governed = queues.iter().filter(|queue| queue[column] == *name).count();
+    let least = if queues.len() < COUNTED_MAX { "" } else { "at least " };
     let target = Target {
         ask: Ask::delete(path, &label),
         label,
-        loss: format!("it governs {governed} queues"),
+        loss: format!("it governs {least}{governed} queues"),
         facts: json!({ "vhost": vhost, "name": name, "queues": governed }),
     };
     let deed = Deed {

@@ -9,6 +9,10 @@ use std::path::Path;
 /// Writes a file as a whole: whoever reads it meanwhile sees the old one or the new one. Nobody but the owner may read
 /// it.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // The name of a device or folder is never given to a file: as root, that would replace /dev/null.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(io::Error::other("what is there is no file"));
+    }
     let name = path.file_name().ok_or_else(|| io::Error::other("it is no file's name"))?;
     let mut draft = name.to_owned();
     draft.push(format!(".{}.tmp", std::process::id()));

@@ -16,10 +16,11 @@ pub(crate) const EXAMPLES: &str = "\
   millrace status
   millrace status --json | jq -r .verdict
 The first line is the verdict: ok, warning or critical. What is wrong follows, each with its remedy. Exit code 0: ok or
-warning. 1: critical. 3: no answer. 4: login refused. Connections, channels and consumers are those of the node that is
-asked; `millrace cluster status` shows groups and replicas.";
+warning. 1: critical. 3: no answer. 4: login refused. Connections, channels and consumers are those of all nodes that
+answer; listeners and the certificate are those of the node that is asked. `millrace cluster status` shows groups and
+replicas.";
 
-/// Queues up to which they are looked at: the node asks the leader of each.
+/// Queues up to which they are looked at: the answer costs the cluster more, the more there are.
 const QUEUES_MAX: u64 = 10_000;
 /// Days within which a certificate that expires is a problem.
 const CERTIFICATE_DAYS: u32 = 30;
@@ -144,7 +145,7 @@ fn totals(facts: &Facts) -> Value {
     })
 }
 
-/// A node as the API shows it: others than the one that is asked have only their names.
+/// A node as the API shows it: one that has not answered has only its name.
 fn node(shown: &Value) -> Value {
     json!({
         "name": shown["name"],

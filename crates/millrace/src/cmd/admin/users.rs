@@ -21,7 +21,8 @@ Add a user that may use the vhost shop; the password is asked for:
 In a script, the password comes from a file, a variable, or standard input:
   millrace users add ann --tags monitoring --new-password-file /run/secrets/ann
   printf '%s' \"$PASSWORD\" | millrace users set-password ann
-Tags let a user use the HTTP API: management, policymaker, monitoring, administrator, and read-only beside them:
+Tags let a user use the HTTP API: management, policymaker, monitoring, administrator, peek (sees messages), and
+read-only beside them:
   millrace users set-tags ann monitoring
   millrace users set-tags ann                 none: clients only";
 
@@ -45,7 +46,7 @@ pub(crate) enum Command {
         name: String,
         #[command(flatten)]
         password: NewPassword,
-        /// Tags, parted by commas: management, policymaker, monitoring, administrator, read-only
+        /// Tags, parted by commas: management, policymaker, monitoring, administrator, peek, read-only
         #[arg(long, value_name = "TAGS", value_delimiter = ',')]
         tags: Vec<String>,
     },
@@ -67,7 +68,7 @@ pub(crate) enum Command {
     SetTags {
         /// Name of the user
         name: String,
-        /// Tags: management, policymaker, monitoring, administrator, read-only
+        /// Tags: management, policymaker, monitoring, administrator, peek, read-only
         #[arg(value_name = "TAG")]
         tags: Vec<String>,
     },
@@ -180,7 +181,7 @@ async fn delete(session: &mut Session, names: &[String], care: Care) -> Result<(
         targets.push(Target {
             ask: Ask::delete(path(name), label(name)),
             label: label(name),
-            loss: format!("permissions in {rights} vhosts, {open} connections of this node"),
+            loss: format!("permissions in {rights} vhosts, {open} connections"),
             facts: json!({ "name": name, "permissions": rights, "connections": open }),
         });
     }

@@ -12,6 +12,7 @@ use super::counts::Counted;
 use super::list::Wanted;
 use super::place::Place;
 use crate::cmd::terminal;
+use crate::table::clean;
 
 /// How often it is looked what is left at the source.
 const LOOK: Duration = Duration::from_secs(2);
@@ -103,7 +104,7 @@ pub(super) fn tell(args: &Args, found: &[Found]) {
             terminal::say(&line.to_string());
             continue;
         }
-        terminal::say(&match (problem, there) {
+        let line = match (problem, there) {
             (Some(problem), _) => format!("{problem} (would not be moved)"),
             (None, Ok(there)) => format!(
                 "{name}: {ready} messages are ready at the source, which has {} consumers; the target has {there}",
@@ -114,7 +115,8 @@ pub(super) fn tell(args: &Args, found: &[Found]) {
                  queue, it would be declared",
                 consumers.unwrap_or(0)
             ),
-        });
+        };
+        terminal::say(&clean(&line));
     }
     if !args.json {
         let ready: u64 = found.iter().map(|queue| u64::from(queue.ready)).sum();

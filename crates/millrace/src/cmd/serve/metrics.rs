@@ -121,17 +121,23 @@ impl Node {
 
     /// Reads everything, and the queues that are wanted one by one. Blocks while the groups say what they lead.
     fn see(&self, wanted: Wanted) -> (Seen<'_>, Vec<Shown>) {
+        // Without a choice of vhosts nobody asks where a queue is, and the catalog stays unlocked.
+        let asks_where = wanted.vhosts.is_some();
         let mut gathered = Gathered::new(wanted);
         let tally = self.cluster.tally(|some| {
-            let catalog = self.cluster.catalog();
-            gathered.add(some, |id| Some(catalog.queue_by_id(id)?.vhost.as_str()));
+            let catalog = asks_where.then(|| self.cluster.catalog());
+            gathered.add(some, |id| Some(catalog.as_ref()?.queue_by_id(id)?.vhost.as_str()));
         });
         let me = self.cluster.node();
-        let ((queues, shown), others) = {
+        let ((queues, mut shown), others) = {
             let catalog = self.cluster.catalog();
             let others = catalog.nodes().map(|known| known.node).filter(|node| *node != me);
             (gathered.named(&catalog), others.collect())
         };
+        // Not under the lock: there may be 100,000.
+        shown.sort_unstable_by(|one, other| {
+            (&one.vhost, &one.queue).cmp(&(&other.vhost, &other.queue))
+        });
         let led = tally.map(|tally| Led { queues, tally, others });
         // What half of the groups have said is no answer.
         let shown = if led.is_some() { shown } else { Vec::new() };

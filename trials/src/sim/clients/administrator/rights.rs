@@ -310,9 +310,9 @@ fn set_topics(user: &str, vhost: &str, topics: Topics) -> CatalogCommand {
 }
 
 fn set_user_limits(user: &str, limits: UserLimits) -> CatalogCommand {
-    CatalogCommand::SetUserLimits { user: user.to_owned(), limits }
+    CatalogCommand::SetUserLimits { user: user.to_owned(), change: limits.into() }
 }
 
 fn set_vhost_limits(vhost: &str, limits: VhostLimits) -> CatalogCommand {
-    CatalogCommand::SetVhostLimits { vhost: vhost.to_owned(), limits }
+    CatalogCommand::SetVhostLimits { vhost: vhost.to_owned(), change: limits.into() }
 }

@@ -72,6 +72,23 @@ pub(super) fn problems(facts: &Facts) -> Vec<Problem> {
     }
     let alarms = facts.alarms.as_ref().and_then(Value::as_array).map(Vec::as_slice);
     problems.extend(alarms.unwrap_or_default().iter().map(|alarm| alarmed(facts, alarm)));
+    // The health checks speak for the node that is asked, the list of nodes for the others.
+    let own = facts.overview["node"].as_str();
+    for node in facts.nodes.iter().flatten().filter(|node| node["name"].as_str() != own) {
+        for (field, resource) in [("mem_alarm", "memory"), ("disk_free_alarm", "disk")] {
+            if node[field].as_bool() == Some(true) {
+                let alarm = serde_json::json!({ "node": node["name"], "resource": resource });
+                problems.push(alarmed(facts, &alarm));
+            }
+        }
+        if node["running"].as_bool() == Some(false) {
+            let name = shown(node["name"].as_str().unwrap_or("a node"));
+            problems.push(warning(
+                format!("{name} cannot be reached from the node that is asked"),
+                "start it, or see why the network keeps them apart (`millrace cluster status`)",
+            ));
+        }
+    }
     let down = facts.down.iter().filter(|queue| queue["state"] == "down");
     if let Some(names) = named(down) {
         problems.push(critical(

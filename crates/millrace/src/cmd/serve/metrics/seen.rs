@@ -100,7 +100,7 @@ impl Gathered {
         }
     }
 
-    /// All of them are there: the sums, and those that are shown, by name.
+    /// All of them are there: the sums, and those that are shown, with their names and in no order.
     pub(super) fn named(self, catalog: &Catalog) -> (Queues, Vec<Shown>) {
         let named = self.kept.into_iter().filter_map(|((_, Reverse(queue)), status)| {
             let queue = catalog.queue_by_id(queue)?;
@@ -112,11 +112,7 @@ impl Gathered {
             let (vhost, queue) = (queue.vhost.clone(), queue.name.clone());
             Some(Shown { vhost, queue, queue_type, status })
         });
-        let mut named: Vec<_> = named.collect();
-        named.sort_unstable_by(|one, other| {
-            (&one.vhost, &one.queue).cmp(&(&other.vhost, &other.queue))
-        });
-        (self.queues, named)
+        (self.queues, named.collect())
     }
 }
 

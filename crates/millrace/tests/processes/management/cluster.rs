@@ -1,0 +1,51 @@
+//! Whichever node of a cluster is asked.
+
+use client::QueueSpec;
+use serde_json::{Value, json};
+
+use super::{Managed, until_connected};
+use crate::node::{Node, until};
+
+/// Whichever node is asked tells of the connections of all, and closes any; limits count over all nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_tells_of_all() {
+    let nodes = Node::start_three("management-cluster").into_iter().map(Managed::of);
+    let [one, mut two, three] = nodes.collect::<Vec<_>>().try_into().ok().unwrap();
+    one.make_user("ann", "", &["%2F"]);
+    let mut client = until_connected(&two, "ann", "secret").await;
+    client.declare_queue(&QueueSpec::durable("jobs")).await.unwrap();
+    let names = |managed: &Managed, path: &str| -> Vec<String> {
+        let shown = managed.done("GET", path, &Value::Null);
+        let items = shown.as_array().unwrap().iter();
+        items.map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    until("the connection is in the list of another node", || {
+        names(&one, "/connections").len() == 1
+    });
+    let name = names(&one, "/connections").remove(0);
+    let path = format!("/connections/{}", name.replace(' ', "%20").replace('>', "%3E"));
+    let shown = one.done("GET", &path, &Value::Null);
+    assert_eq!((&shown["node"], &shown["user"]), (&json!("millrace@2"), &json!("ann")));
+    assert_eq!(one.done("GET", "/overview", &Value::Null)["object_totals"]["connections"], 1);
+    let nodes = one.done("GET", "/nodes", &Value::Null);
+    let running = nodes.as_array().unwrap().iter().map(|node| node["running"].clone());
+    assert_eq!(running.collect::<Vec<_>>(), [json!(true), json!(true), json!(true)]);
+
+    one.done_at_last("PUT", "/user-limits/ann/max-connections", &json!({ "value": 1 }));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // The others have said within seconds how many there are.
+    while let Ok(connection) = three.connect("ann", "secret", "/").await {
+        drop(connection);
+        assert!(std::time::Instant::now() < deadline, "a second connection at another node");
+    }
+    one.done("DELETE", &path, &Value::Null);
+    let closed = client.look_up_queue("jobs").await.unwrap_err();
+    assert_eq!(closed.code(), Some(320), "{closed:?}");
+    until("room comes back", || names(&one, "/connections").is_empty());
+    let again = until_connected(&three, "ann", "secret").await;
+    drop(again);
+    two.node.kill();
+    until("a node that is gone is not running", || {
+        one.done("GET", "/nodes/millrace@2", &Value::Null)["running"] == json!(false)
+    });
+}
