@@ -34,6 +34,7 @@ pub(super) fn add(seed: u64, about: About, program: &mut Program, declared: usiz
             let operation = policy(about, program, &mut random);
             insert(program, declared, vec![operation], &mut random);
         }
+        settle_before_the_first_message(program);
     }
     // What is refused closes the channel, and gives back what it holds.
     if about.returns && random.chance(25) {
@@ -46,6 +47,23 @@ fn insert(program: &mut Program, declared: usize, operations: Vec<Operation>, ra
     let place = random.between(declared.min(program.0.len()) as u64, program.0.len() as u64);
     let place = place as usize;
     program.0.splice(place..place, operations);
+}
+
+/// Millrace knows the bytes of messages that came while a limit on them was there, and no others; and what expires at
+/// once expires there when those before it are gone (`docs/differences.md`). Policies of that kind come before the first
+/// message, and stay.
+fn settle_before_the_first_message(program: &mut Program) {
+    let first = program.0.iter().position(|it| it.verb == Verb::Publish);
+    let late = program.0.split_off(first.unwrap_or(program.0.len()));
+    let is_policy = |it: &Operation| matches!(it.verb, Verb::Policy | Verb::DeletePolicy);
+    let has_early = program.0.iter().any(|it| is_policy(it) && depends_on_what_waits(it));
+    let stays = |it: &Operation| !is_policy(it) || !(has_early || depends_on_what_waits(it));
+    program.0.extend(late.into_iter().filter(stays));
+}
+
+fn depends_on_what_waits(policy: &Operation) -> bool {
+    let is_short = policy.number("message-ttl").is_some_and(|ttl| ttl < ENDLESS_MS.into());
+    is_short || policy.option("max-length-bytes").is_some()
 }
 
 /// All that one of the channels does is done by the user.

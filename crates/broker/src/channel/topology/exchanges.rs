@@ -32,7 +32,8 @@ pub(crate) fn declare_exchange(
         let text = format!("unknown exchange type '{}'", declare.kind);
         return Err(Failure::connection(ReplyCode::CommandInvalid, text));
     };
-    let alternate = text_argument(declare.arguments, "alternate-exchange");
+    // As in RabbitMQ: only who makes the exchange has to be allowed what it leads to.
+    let alternate = text_argument(declare.arguments, "alternate-exchange").filter(|_| !exists);
     caller.allow(Verb::DeclareExchange { exchange: name, alternate })?;
     let declaration = Declaration {
         vhost: caller.client.vhost.clone(),

@@ -35,9 +35,11 @@ impl Topology {
             "" => names.draw("amq.gen-"),
             name => name.to_owned(),
         };
-        let dead_letter = text_argument(declare.arguments, "x-dead-letter-exchange");
-        caller.allow(Verb::DeclareQueue { queue: &name, dead_letter })?;
         let exists = caller.catalog().queue(&caller.client.vhost, &name).is_some();
+        // As in RabbitMQ: where the queue is there already, what it was declared with decides, not who asks.
+        let dead_letter = text_argument(declare.arguments, "x-dead-letter-exchange");
+        let dead_letter = dead_letter.filter(|_| !exists);
+        caller.allow(Verb::DeclareQueue { queue: &name, dead_letter })?;
         let declaration = Declaration {
             vhost: caller.client.vhost.clone(),
             name: name.clone(),
