@@ -58,11 +58,13 @@ pub(crate) fn check(options: &[String]) -> Outcome {
     match options {
         [] => {
             reading_steps(&mut steps);
+            clippy_step(&mut steps);
             steps.step("tests", testing::run_all);
             steps.step("package", package::try_tested);
         }
         [option] if option == "--quick" => {
             reading_steps(&mut steps);
+            clippy_step(&mut steps);
             steps.step("quick tests", quick::run);
             steps.step("sim", || uncounted(trials::short_sim(&words(QUICK_SIM))));
         }
@@ -81,8 +83,9 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
         let setup = scope.spawn(|| setup::run(&[]));
         reading_steps(&mut steps);
         // All that later steps run, so that they wait for no compiler. There is no other build than
-        // that of the tests: clients and trials use it, too, since a release takes as long as they do.
-        steps.step("build", || uncounted(testing::build()));
+        // that of the tests: clients and trials use it, too, since a release takes as long as they do. Clippy reads
+        // all targets as they are compiled.
+        steps.step("build and clippy", || uncounted(testing::build()));
         steps.step("the rest of setup", || {
             uncounted(setup.join().unwrap_or_else(|_| Err("setup panicked".into())))
         });
@@ -110,11 +113,14 @@ fn reading_steps(steps: &mut Steps) {
     steps.step("format", || uncounted(run(&mut cargo(&["fmt", "--all", "--check"]))));
     steps.step("generated files", || uncounted(r#gen::run(true)));
     steps.step("tidy", || uncounted(tidy::run(&[])));
-    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     // Its targets are compiled by a test of `millrace`; this is for its manifest and its lock.
     let fuzz =
         ["tree", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--depth", "0", "--quiet"];
     steps.step("lock of fuzz/", || uncounted(run(&mut cargo(&fuzz))));
+}
+
+fn clippy_step(steps: &mut Steps) {
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     steps.step("clippy", || uncounted(run(&mut cargo(&clippy))));
 }
 

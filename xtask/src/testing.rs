@@ -41,8 +41,9 @@ impl Binary {
     fn from_message(message: &str) -> Option<Binary> {
         let program = json::string(message, &["executable"])?;
         let manifest = PathBuf::from(json::string(message, &["manifest_path"])?);
+        let is_bench = message.contains(r#""kind":["bench"]"#);
         let is_test = json::word(message, &["profile", "test"])? == "true";
-        is_test.then(|| Binary {
+        (is_test && !is_bench).then(|| Binary {
             program: program.into(),
             package: manifest.parent().map(PathBuf::from).unwrap_or_default(),
         })
@@ -102,6 +103,9 @@ pub(crate) fn binaries(selection: &[&str]) -> Result<Vec<Binary>, String> {
 
 fn to_build(selection: &[&str]) -> Command {
     let mut cargo = cargo(&["test", "--workspace", "--no-run", "--quiet"]);
+    if selection.is_empty() {
+        cargo.arg("--all-targets");
+    }
     cargo.args(selection);
     cargo
 }
@@ -214,6 +218,8 @@ mod tests {
         assert_eq!(binary.name(), "trials/relay");
         assert!(!binary.is_of_units());
         assert!(Binary::from_message(&message(false)).is_none());
+        let bench = message(true).replace(r#""kind":["test"]"#, r#""kind":["bench"]"#);
+        assert!(Binary::from_message(&bench).is_none());
         assert!(Binary::from_message(r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 
