@@ -15,6 +15,7 @@ mod own_copy;
 mod parts;
 pub(crate) mod perftest;
 pub(crate) mod python;
+mod rabbit_hole;
 mod rabbitmqadmin;
 mod report;
 mod rust_tests;
@@ -43,6 +44,7 @@ pub(crate) const SUITES: &[Suite] = &[
     amqp_tools::AMQP_TOOLS,
     celery::CELERY,
     rabbitmqadmin::RABBITMQADMIN,
+    rabbit_hole::RABBIT_HOLE,
     answers::ANSWERS,
     examples::EXAMPLES,
 ];

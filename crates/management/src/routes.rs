@@ -4,6 +4,7 @@ mod bindings;
 mod connections;
 pub(crate) mod definitions;
 mod exchanges;
+mod feature_flags;
 pub(crate) mod health;
 mod limits;
 mod messages;
@@ -77,6 +78,8 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/whoami", Need::User, overview::whoami),
     get("/auth", Need::User, overview::auth),
     get("/extensions", Need::User, overview::extensions),
+    get("/feature-flags", Need::Monitor, feature_flags::list),
+    put("/feature-flags/{flag}/enable", Need::Administrator, feature_flags::enable),
     get("/cluster-name", Need::User, overview::cluster_name),
     put("/cluster-name", Need::Administrator, overview::put_cluster_name),
     get("/nodes", Need::Monitor, nodes::list),
@@ -105,6 +108,11 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::one),
     put("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::put),
     delete("/topic-permissions/{vhost}/{user}", Need::Administrator, topic_permissions::delete),
+    delete(
+        "/topic-permissions/{vhost}/{user}/{exchange}",
+        Need::Administrator,
+        topic_permissions::delete_one,
+    ),
     get("/vhost-limits", Need::Administrator, limits::of_vhosts),
     get("/vhost-limits/{vhost}", Need::Visible, limits::of_vhost),
     put("/vhost-limits/{vhost}/{limit}", Need::Administrator, limits::put_of_vhost),
@@ -116,6 +124,9 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/parameters", Need::User, parameters::list),
     get("/parameters/{component}", Need::User, parameters::list),
     get("/parameters/{component}/{vhost}", Need::Policies, parameters::of_vhost),
+    get("/parameters/{component}/{vhost}/{name}", Need::Policies, parameters::one),
+    put("/parameters/{component}/{vhost}/{name}", Need::Administrator, parameters::put),
+    delete("/parameters/{component}/{vhost}/{name}", Need::Administrator, parameters::delete),
     get("/global-parameters", Need::User, parameters::global),
     get("/queues", Need::User, queues::list),
     get("/queues/{vhost}", Need::Visible, queues::of_vhost),
@@ -123,6 +134,7 @@ pub(crate) const ROUTES: &[Route] = &[
     put("/queues/{vhost}/{queue}", Need::Vhost, queues::put),
     delete("/queues/{vhost}/{queue}", Need::Vhost, queues::delete),
     delete("/queues/{vhost}/{queue}/contents", Need::Vhost, queues::purge),
+    post("/queues/{vhost}/{queue}/actions", Need::Administrator, queues::act),
     post("/queues/{vhost}/{queue}/get", Need::Vhost, messages::get),
     get("/queues/{vhost}/{queue}/messages", Need::Peek, peek::peek),
     get("/queues/{vhost}/{queue}/bindings", Need::Visible, bindings::of_queue),

@@ -104,7 +104,8 @@ async fn a_job_is_on_stdin_and_in_the_environment() {
 #[tokio::test]
 async fn the_environment_is_only_what_is_allowed() {
     // A long PATH would push the others out of what is kept of the output.
-    let target = once("env | cut -c1-40 >&2; exit 1", "environment = ['PATH']\nset = { TOKEN = 'shown' }");
+    let target =
+        once("env | cut -c1-40 >&2; exit 1", "environment = ['PATH']\nset = { TOKEN = 'shown' }");
     let outcome = run(&target, "").await;
     let text = why(&outcome);
     assert!(text.contains("TOKEN=shown") && text.contains("PATH="), "{text}");

@@ -57,7 +57,7 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 /// Gets a Go that is new enough: Debian's, and if that is too old, with its help one that is published as a module.
-fn fetch_go(log: &Path) -> Result<PathBuf, String> {
+pub(super) fn fetch_go(log: &Path) -> Result<PathBuf, String> {
     if let Some(go) = find_go() {
         return Ok(go);
     }
@@ -89,7 +89,7 @@ fn fetch_go(log: &Path) -> Result<PathBuf, String> {
 }
 
 /// Downloads a module, and says where it lies.
-fn download(go: &Path, module: &str) -> Result<String, String> {
+pub(super) fn download(go: &Path, module: &str) -> Result<String, String> {
     let mut download = command(go, &["mod", "download", "-json", module]);
     // Outside of any module, so that nothing but the module itself is asked for.
     let answer = output(download.current_dir(std::env::temp_dir()))?;

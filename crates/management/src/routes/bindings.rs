@@ -180,14 +180,14 @@ pub(super) fn one_to_exchange(view: &View<'_>, asked: &Asked) -> Result<Work, Pr
 }
 
 pub(super) fn bind_queue(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    bind(view, asked, &queue(asked), "q")
+    bind(view, asked, &queue(asked))
 }
 
 pub(super) fn bind_exchange(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    bind(view, asked, &exchange(asked), "e")
+    bind(view, asked, &exchange(asked))
 }
 
-fn bind(view: &View<'_>, asked: &Asked, to: &Destination, letter: &str) -> Result<Work, Problem> {
+fn bind(view: &View<'_>, asked: &Asked, to: &Destination) -> Result<Work, Problem> {
     between(view, asked, to)?;
     let body = asked.object()?;
     let key = body.short("routing_key")?.unwrap_or_default().to_owned();
@@ -198,14 +198,9 @@ fn bind(view: &View<'_>, asked: &Asked, to: &Destination, letter: &str) -> Resul
         let serialized: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
         serialized.replace('+', "%20")
     };
-    let (source, destination) = (asked.part("source"), asked.part("destination"));
-    let location = format!(
-        "/api/bindings/{}/e/{}/{letter}/{}/{}",
-        quoted(asked.vhost()),
-        quoted(source),
-        quoted(destination),
-        quoted(&properties_key(&key, &stored)),
-    );
+    // Relative to what was asked, as RabbitMQ says it: clients take the key from behind the only slash.
+    let key_part = quoted(&properties_key(&key, &stored));
+    let location = format!("{}/{key_part}", quoted(asked.part("destination")));
     let step = Step::Bind(work::Binding {
         source: name(asked, "source"),
         destination: to.name().to_owned(),

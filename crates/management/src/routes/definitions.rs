@@ -4,10 +4,9 @@ use broker::operator::{NewBinding, NewExchange, NewQueue};
 use machine::{Catalog, CatalogCommand, PolicyKind, Vhost};
 use serde_json::{Map, Value, json};
 
-use super::parameters::{self, OPERATOR_POLICY, VHOST_LIMITS};
+use super::parameters;
 use super::{
-    bindings, exchanges, limits, overview, permissions, policies, queues, topic_permissions, users,
-    vhosts,
+    bindings, exchanges, overview, permissions, policies, queues, topic_permissions, users, vhosts,
 };
 use crate::arguments;
 use crate::asked::{Asked, Body};
@@ -197,21 +196,16 @@ fn parts(body: &Body, vhost: Option<&str>, import: &mut Import) -> Result<(), Pr
 /// Other parameters than operators' policies and limits are refused.
 fn parameter(parameter: &Body, vhost: Option<&str>) -> Result<CatalogCommand, Problem> {
     let component = parameter.needed("component")?;
-    let place = || vhost.map_or_else(|| parameter.needed("vhost"), Ok);
     let value = parameter.object("value")?;
-    match component {
-        OPERATOR_POLICY => {
-            policies::set(place()?, parameter.needed("name")?, PolicyKind::Operator, &Body(value))
-        }
-        VHOST_LIMITS => {
-            let (vhost, change) = (place()?.to_owned(), limits::vhosts(&value)?);
-            Ok(CatalogCommand::SetVhostLimits { vhost, change })
-        }
-        other => Err(Problem::bad(format!(
-            "parameters of '{other}' are not supported: nothing was imported. Take them out of the definitions to \
+    let vhost = vhost.map_or_else(|| parameter.needed("vhost"), Ok)?;
+    // Limits have no name but one.
+    let name = parameter.text("name")?.unwrap_or_default();
+    parameters::set(component, vhost, name, value)?.ok_or_else(|| {
+        Problem::bad(format!(
+            "parameters of '{component}' are not supported: nothing was imported. Take them out of the definitions to \
              import the rest"
-        ))),
-    }
+        ))
+    })
 }
 
 fn objects(body: &Body, name: &str) -> Result<Vec<Body>, Problem> {

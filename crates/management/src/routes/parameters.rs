@@ -1,20 +1,20 @@
 //! What RabbitMQ keeps as parameters. Here each has a place of its own; definitions and `/parameters` show them so.
 
-use machine::{PolicyKind, Vhost};
+use machine::{CatalogCommand, PolicyKind, Vhost};
 use serde_json::{Map, Value, json};
 
 use super::{limits, policies};
 use crate::access;
-use crate::asked::Asked;
+use crate::asked::{Asked, Body};
 use crate::node::View;
 use crate::page::Shape;
-use crate::reply::Problem;
+use crate::reply::{Problem, Reply};
 use crate::work::Work;
 
 /// What a parameter is that is an operator's policy.
-pub(super) const OPERATOR_POLICY: &str = "operator_policy";
+const OPERATOR_POLICY: &str = "operator_policy";
 /// What a parameter is that limits a vhost.
-pub(super) const VHOST_LIMITS: &str = "vhost-limits";
+const VHOST_LIMITS: &str = "vhost-limits";
 
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
@@ -29,6 +29,64 @@ pub(super) fn of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
     let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
     let items = of(vhost).into_iter().filter(|it| it["component"] == asked.part("component"));
     Ok(Work::list(&Shape::of(asked)?, items.collect()))
+}
+
+pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let found = find(view, asked)?.ok_or(Problem::NotFound)?;
+    Ok(Work::answer(Shape::of(asked)?.columns_of(found)))
+}
+
+fn find(view: &View<'_>, asked: &Asked) -> Result<Option<Value>, Problem> {
+    let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
+    let (component, name) = (asked.part("component"), asked.part("name"));
+    let mut all = of(vhost).into_iter();
+    Ok(all.find(|it| it["component"] == component && it["name"] == name))
+}
+
+pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let is_there = find(view, asked)?.is_some();
+    let value = asked.object()?.object("value")?;
+    let command = set(asked.part("component"), asked.vhost(), asked.part("name"), value)?;
+    let command = command.ok_or_else(|| unknown(asked))?;
+    Ok(Work::Change { commands: vec![command], reply: Reply::put(is_there) })
+}
+
+pub(super) fn delete(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    find(view, asked)?.ok_or(Problem::NotFound)?;
+    let (vhost, name) = (asked.vhost().to_owned(), asked.part("name").to_owned());
+    let command = match asked.part("component") {
+        OPERATOR_POLICY => CatalogCommand::DeletePolicy { vhost, name, kind: PolicyKind::Operator },
+        VHOST_LIMITS => {
+            let change = limits::vhosts(&Map::new())?;
+            CatalogCommand::SetVhostLimits { vhost, change }
+        }
+        _ => return Err(unknown(asked)),
+    };
+    Ok(Work::Change { commands: vec![command], reply: Reply::done() })
+}
+
+/// In the words of RabbitMQ without that plugin.
+fn unknown(asked: &Asked) -> Problem {
+    let component = asked.part("component");
+    Problem::Bad(format!("Validation failed\n\ncomponent {component} not found\n"))
+}
+
+/// What a parameter is here; none of a component that is not there.
+pub(super) fn set(
+    component: &str,
+    vhost: &str,
+    name: &str,
+    value: Map<String, Value>,
+) -> Result<Option<CatalogCommand>, Problem> {
+    let command = match component {
+        OPERATOR_POLICY => policies::set(vhost, name, PolicyKind::Operator, &Body(value))?,
+        VHOST_LIMITS => {
+            let change = limits::vhosts(&value)?;
+            CatalogCommand::SetVhostLimits { vhost: vhost.to_owned(), change }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(command))
 }
 
 pub(super) fn global(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {

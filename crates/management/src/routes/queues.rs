@@ -229,6 +229,15 @@ pub(super) fn delete(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     Ok(Work::Client { vhost: asked.vhost().to_owned(), step, reply: Reply::done() })
 }
 
+/// What RabbitMQ's mirrors may be told. Replicas here always catch up by themselves, so there is nothing to do.
+pub(super) fn act(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    view.catalog.queue(asked.vhost(), asked.part("queue")).ok_or(Problem::NotFound)?;
+    match asked.object()?.needed("action")? {
+        "sync" | "cancel_sync" => Ok(Work::Answer(Reply::done())),
+        other => Err(Problem::Bad(format!("there is no action '{other}'"))),
+    }
+}
+
 pub(super) fn purge(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let name = asked.part("queue").to_owned();
     view.catalog.queue(asked.vhost(), &name).ok_or(Problem::NotFound)?;

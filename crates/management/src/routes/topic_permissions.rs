@@ -72,6 +72,18 @@ pub(super) fn set(user: &str, vhost: &str, body: &Body) -> Result<CatalogCommand
     })
 }
 
+/// Of one exchange.
+pub(super) fn delete_one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let (user, exchange) = (user(view, asked)?, asked.part("exchange"));
+    let (user, vhost) = (&user.name, asked.vhost());
+    let known = view.catalog.user(user).and_then(|it| it.topic_permissions(vhost, exchange));
+    known.ok_or(Problem::NotFound)?;
+    let (user, vhost) = (user.clone(), vhost.to_owned());
+    let exchange = Some(exchange.to_owned());
+    let command = CatalogCommand::ClearTopicPermissions { user, vhost, exchange };
+    Ok(Work::Change { commands: vec![command], reply: Reply::done() })
+}
+
 /// Of all exchanges of the vhost, as in RabbitMQ.
 pub(super) fn delete(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = user(view, asked)?;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::access;
 use crate::asked::{Asked, Body};
-use crate::node::View;
+use crate::node::{View, name_of};
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
 use crate::work::Work;
@@ -18,16 +18,24 @@ const DEFAULT_DESCRIPTION: &str = "Default virtual host";
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
-    let items = seen.map(shown).collect();
+    let items = seen.map(|vhost| stated(view, vhost)).collect();
     Ok(Work::list(&Shape::of(asked)?, items))
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
-    Ok(Work::answer(Shape::of(asked)?.columns_of(shown(vhost))))
+    Ok(Work::answer(Shape::of(asked)?.columns_of(stated(view, vhost))))
 }
 
-/// How a vhost is shown, and written into definitions.
+/// As it is shown: a vhost runs on all nodes.
+fn stated(view: &View<'_>, vhost: &Vhost) -> Value {
+    let mut shown = shown(vhost);
+    let nodes = view.catalog.nodes().map(|node| (name_of(node.node), Value::from("running")));
+    shown["cluster_state"] = nodes.collect::<Map<_, _>>().into();
+    shown
+}
+
+/// How a vhost is written into definitions.
 pub(super) fn shown(vhost: &Vhost) -> Value {
     let metadata = metadata(vhost);
     let mut fields = Map::new();

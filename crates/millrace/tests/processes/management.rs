@@ -263,7 +263,7 @@ fn queues_exchanges_bindings_and_messages() {
     let bound = managed.guest("POST", "/bindings/%2F/e/orders/q/jobs", &bind);
     assert_eq!(bound.status, 201);
     let found = bound.head.to_lowercase();
-    assert!(found.contains("location: /api/bindings/%2f/e/orders/q/jobs/eu.%2523"), "{found}");
+    assert!(found.contains("location: jobs/eu.%2523"), "{found}");
     let bindings = managed.done("GET", "/bindings/%2F/e/orders/q/jobs", &Value::Null);
     assert_eq!(bindings[0]["properties_key"], "eu.%23");
     let publish = |key: &str| {
