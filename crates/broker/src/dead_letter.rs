@@ -15,9 +15,11 @@ mod metrics;
 mod notices;
 mod outgoing;
 mod questions;
+pub mod retry;
 mod rewrite;
 mod route;
 mod runs;
+mod story;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -37,6 +39,7 @@ use self::questions::{Questions, Resolved};
 pub(crate) use self::route::{Fate, Forwarded, forward};
 use self::route::{NoOrigin, NoSource, Origin, Source};
 use self::runs::Runs;
+pub use self::story::{Story, ToldDeath};
 use self::tickets::Tickets;
 
 /// What happens to a dead-letter worker.

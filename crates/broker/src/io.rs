@@ -16,3 +16,4 @@ pub mod listener;
 mod place;
 mod places;
 mod reply_to;
+pub mod retry;

@@ -36,6 +36,8 @@ pub struct Peeked {
     pub messages: Vec<PeekedMessage>,
     /// Where to go on. `None`: there are no more.
     pub next: Option<Position>,
+    /// For each priority from 0 on: the number that the next message gets. All that had come are below.
+    pub ends: Vec<u64>,
 }
 
 /// Why no message is shown.

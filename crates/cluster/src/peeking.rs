@@ -177,12 +177,13 @@ impl<'a> Seen<'a> {
             let read = self.read.remove(&is.position.seq);
             let is_enough = messages.len() >= self.spec.count as usize;
             let Some(read) = read.filter(|_| !is_enough) else {
-                return Peeked { messages, next: Some(is.position) };
+                let ends = peek.found.ends.clone();
+                return Peeked { messages, next: Some(is.position), ends };
             };
             if let Some(Read { enqueued_ms, head, body, body_bytes }) = read {
                 messages.push(PeekedMessage { is: *is, enqueued_ms, head, body, body_bytes });
             }
         }
-        Peeked { messages, next: peek.found.next }
+        Peeked { messages, next: peek.found.next, ends: peek.found.ends.clone() }
     }
 }

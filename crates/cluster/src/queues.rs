@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
-    Effect, EntryReader, GetReply, GroupId, Outcome, QueueId, QueueMachine, QueuePeek, QueueStatus,
-    Ranges, SessionId,
+    Effect, EntryReader, GetReply, GroupId, Outcome, Position, QueueId, QueueMachine, QueuePeek,
+    QueueStatus, Ranges, SessionId,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
@@ -262,9 +262,9 @@ impl Queues {
             {
                 found.spec.credit = found.spec.credit.saturating_add(count);
             }
-            if let Some(Got { ticket, .. }) = got {
+            if let Some(Got { ticket, at, .. }) = got {
                 let group = self.group;
-                let request = Request::Get { ticket, group, queue, consumer, no_ack };
+                let request = Request::Get { ticket, group, queue, consumer, no_ack, at };
                 left.asked.push((consumer.session, request));
             }
             left.detached.extend(detached.into_iter().map(|ticket| (consumer.session, ticket)));
@@ -436,12 +436,16 @@ impl Queues {
         &mut self,
         queue: QueueId,
         consumer: ConsumerId,
-        no_ack: bool,
+        (no_ack, at): (bool, Option<Position>),
         ticket: Ticket,
         group_effects: &mut Vec<GroupEffect>,
     ) -> bool {
         let session = consumer.session;
-        match self.machine.get(queue, consumer, no_ack, &mut self.effects) {
+        let reply = match at {
+            None => self.machine.get(queue, consumer, no_ack, &mut self.effects),
+            Some(at) => self.machine.take(queue, consumer, at, &mut self.effects),
+        };
+        match reply {
             GetReply::NotYet => {
                 self.perform(0, None, group_effects);
                 return false;
@@ -453,7 +457,7 @@ impl Queues {
             GetReply::Delivered { ready } => {
                 // Consumers may have been served before it, and theirs is no answer to who fetches.
                 let fetched = self.effects.pop();
-                let got = Some(Got { ticket, ready });
+                let got = Some(Got { ticket, ready, at });
                 let found = fetched.as_ref().and_then(|effect| Outgoing::of(effect, got));
                 self.send_out(found.expect("the last effect of a get is what it fetched"));
             }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use machine::{
     AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec,
-    GroupId, Outcome, QueueId, QueueStatus, Ranges, Version,
+    GroupId, Outcome, Position, QueueId, QueueStatus, Ranges, Version,
 };
 
 use crate::limits::REQUEST_BYTES;
@@ -67,8 +67,16 @@ pub enum Request {
         outcome: Outcome,
         credit: u32,
     },
-    /// One message, now, if there is one: [`Answer::Got`].
-    Get { ticket: Ticket, group: GroupId, queue: QueueId, consumer: ConsumerId, no_ack: bool },
+    /// One message, now, if there is one: [`Answer::Got`]. The first that is ready, or the one at this place, if it is
+    /// ready: whoever carries messages elsewhere takes them so (`QueueMachine::take`), and settles them.
+    Get {
+        ticket: Ticket,
+        group: GroupId,
+        queue: QueueId,
+        consumer: ConsumerId,
+        no_ack: bool,
+        at: Option<Position>,
+    },
     /// Forget every ready message: [`Answer::Purged`] once logged.
     Purge { ticket: Ticket, group: GroupId, queue: QueueId },
     /// Counts of a queue: [`Answer::Status`].
@@ -170,6 +178,7 @@ impl Request {
         match self {
             Self::Describe { .. } => Version::DESCRIBED,
             Self::Peek { .. } => Version::PEEKED,
+            Self::Get { at: Some(_), .. } => Version::TAKES,
             Self::Detach { takes_back: false, .. } => Version::CANCELS,
             Self::Append { .. }
             | Self::Catalog { .. }
@@ -195,6 +204,10 @@ impl Request {
             }
             Self::Peek { ticket, .. } => {
                 Some(Answer::Peeked { ticket, result: Err(NotPeeked::NotYet { since }) })
+            }
+            // Who takes messages looks at the version itself: an empty queue is no lie.
+            Self::Get { ticket, at: Some(_), .. } => {
+                Some(Answer::Got { ticket, delivery: None, ready: 0 })
             }
             Self::Append { .. }
             | Self::Catalog { .. }

@@ -38,7 +38,7 @@ pub use limits::{LimitChange, UserLimits, UserLimitsChange, VhostLimits, VhostLi
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
 pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
-pub use queues::{DeadLetter, Queue, QueueHome, QueueSpec, QueueType};
+pub use queues::{DeadLetter, Queue, QueueHome, QueuePause, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use route::PublishedBy;
 pub use target::Target;
@@ -231,7 +231,7 @@ impl Catalog {
         if let Err(refusal) = self.check(&command) {
             return CatalogReply::Refused(refusal);
         }
-        let (reply, has_changed) = self.change(command, effects);
+        let (reply, has_changed) = self.change(at.time_ms, command, effects);
         if has_changed {
             self.version += 1;
         }
@@ -307,6 +307,7 @@ impl Catalog {
                 self.check_put_policy(vhost, name, *kind, spec)
             }
             C::DeletePolicy { vhost, name, kind } => self.check_delete_policy(vhost, name, *kind),
+            C::PauseQueue { vhost, name, by } => self.check_pause_queue(vhost, name, by.as_deref()),
             C::RaiseVersion { .. } | C::SetWideGroups { .. } | C::Remark { .. } => Ok(()),
         }
     }
@@ -314,6 +315,7 @@ impl Catalog {
     /// Does what `check` has allowed. Also says whether anything is different now.
     fn change(
         &mut self,
+        time_ms: u64,
         command: CatalogCommand,
         effects: &mut Vec<CatalogEffect>,
     ) -> (CatalogReply, bool) {
@@ -433,6 +435,10 @@ impl Catalog {
                 let has_changed = self.name != name;
                 self.name = name;
                 has_changed
+            }
+            C::PauseQueue { vhost, name, by } => {
+                let pause = by.map(|by| QueuePause { by, since_ms: time_ms });
+                self.pause_queue(&vhost, &name, pause, effects)
             }
             C::Remark { .. } => true,
         };

@@ -370,6 +370,11 @@ impl<'a> RawCommand<'a> {
         let command = self.decode()?;
         match &command {
             Command::Catalog(command) if command.since() > newest => Err(UNKNOWN_KIND),
+            Command::SetSettings { settings, .. } | Command::CreateQueue { settings, .. }
+                if settings.since() > newest =>
+            {
+                Err(UNKNOWN_KIND)
+            }
             _ => Ok(command),
         }
     }

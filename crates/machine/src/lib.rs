@@ -65,9 +65,9 @@ pub use catalog::{
     AppliesTo, Binding, BindingChange, Bounds, Catalog, CatalogCommand, CatalogEffect,
     CatalogReply, DeadLetter, Destination, Exchange, ExchangeKind, ExchangeSpec, Goal, Governed,
     HashBy, Kind, LimitChange, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions,
-    Policy, PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueueSpec,
-    QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange,
-    Vhost, VhostLimits, VhostLimitsChange, VhostMetadata,
+    Policy, PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause,
+    QueueSpec, QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits,
+    UserLimitsChange, Vhost, VhostLimits, VhostLimitsChange, VhostMetadata,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,

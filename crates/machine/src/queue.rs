@@ -25,6 +25,8 @@
 //!  dead, pending ──stored in all its targets──> gone   (no dead-letter exchange: gone at once, or in QUEUE.dead)
 //! ```
 //!
+//! In a paused queue nothing goes from ready to held. All other arrows are as ever.
+//!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
 //! logged.

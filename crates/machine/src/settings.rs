@@ -3,12 +3,14 @@
 mod change;
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
+use crate::version::Version;
 
-/// 2 knows features.
-const VERSION: u8 = 2;
+/// 2 knows features, 3 that a queue is paused.
+const VERSION: u8 = 3;
 const DURABLE: u8 = 1;
 const AUTO_DELETE: u8 = 2;
 const FEATURES: u8 = 4;
+const PAUSED: u8 = 8;
 
 /// How a queue behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct QueueSettings {
     pub is_auto_delete: bool,
     /// What its arguments ask for; None: a plain queue, which pays nothing for those that are not.
     pub features: Option<Box<Features>>,
+    /// Whether nobody is given its messages. They come in, expire, fall due, and leave as dead letters as ever.
+    pub is_paused: bool,
 }
 
 /// What arguments make of a queue. The default asks for nothing.
@@ -100,13 +104,18 @@ impl QueueSettings {
             (self.is_durable, DURABLE),
             (self.is_auto_delete, AUTO_DELETE),
             (self.features.is_some(), FEATURES),
+            (self.is_paused, PAUSED),
         ] {
             if is_set {
                 flags |= flag;
             }
         }
-        // A plain queue is written as the first version wrote it.
-        let version = if self.features.is_some() { VERSION } else { 1 };
+        // What an older version can say is written as that version wrote it.
+        let version = match (self.is_paused, self.features.is_some()) {
+            (true, _) => VERSION,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
         out.extend_from_slice(&[version, flags]);
         if let Some(features) = &self.features {
             features.encode(out);
@@ -118,7 +127,11 @@ impl QueueSettings {
         if !(1..=VERSION).contains(&version) {
             return Err(OTHER_VERSION);
         }
-        let known = if version == 1 { DURABLE | AUTO_DELETE } else { KNOWN };
+        let known = match version {
+            1 => DURABLE | AUTO_DELETE,
+            2 => DURABLE | AUTO_DELETE | FEATURES,
+            _ => KNOWN,
+        };
         let flags = reader.u8()?;
         if flags & !known != 0 {
             return Err(OTHER_VERSION);
@@ -128,11 +141,16 @@ impl QueueSettings {
             _ => Some(Box::new(Features::read(reader)?)),
         };
         let (is_durable, is_auto_delete) = (flags & DURABLE != 0, flags & AUTO_DELETE != 0);
-        Ok(Self { is_durable, is_auto_delete, features })
+        Ok(Self { is_durable, is_auto_delete, features, is_paused: flags & PAUSED != 0 })
+    }
+
+    /// The version since which these settings can be written.
+    pub(crate) fn since(&self) -> Version {
+        if self.is_paused { Version::PAUSES } else { Version::FIRST }
     }
 }
 
-const KNOWN: u8 = DURABLE | AUTO_DELETE | FEATURES;
+const KNOWN: u8 = DURABLE | AUTO_DELETE | FEATURES | PAUSED;
 const OTHER_VERSION: Corrupt = Corrupt::newer("queue settings of another version");
 
 // Which optional parts follow, and what is so: one bit each.

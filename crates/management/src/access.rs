@@ -49,7 +49,7 @@ impl<'a> Who<'a> {
     }
 
     /// Whether messages of the queue may be read.
-    fn reads(self, vhost: &str, queue: &str) -> bool {
+    pub(crate) fn reads(self, vhost: &str, queue: &str) -> bool {
         match self {
             Self::User(user) => user.permissions(vhost).is_some_and(|it| it.read.allows(queue)),
             Self::Token(grant) => grant.allows(oauth::Right::Read, vhost, queue),
@@ -76,7 +76,8 @@ pub(crate) enum Need {
     /// To do something in a vhost: to have permissions in it, or to administrate. What exactly may be done there is
     /// asked again where it is done.
     Vhost,
-    /// To see and change policies of a vhost: to make policies and have permissions in it, or to administrate.
+    /// To see and change policies of a vhost, and to pause its queues: to make policies and have permissions in it, or to
+    /// administrate.
     Policies,
     /// To see what is in messages of the queue in the path: to have the tag `peek` and permission to read from the queue,
     /// or to administrate.

@@ -12,11 +12,13 @@ mod boot;
 mod change;
 mod client;
 mod connections;
+mod deaths;
 mod import;
 mod model;
 mod neighbours;
 mod peeks;
 mod perform;
+mod retries;
 mod server;
 
 pub use api::Api;

@@ -70,6 +70,22 @@ pub const PEEKED_MESSAGES_MAX: u64 = 1_000;
 /// Bytes of each payload that it shows, if nobody says how many.
 pub const PEEKED_PAYLOAD_BYTES: u64 = 50_000;
 
+/// Positions that one retry may name.
+pub const RETRIED_POSITIONS_MAX: usize = 1_000;
+
+/// Retries that are over and still told of.
+pub const RETRIES_KEPT: usize = 50;
+
+/// How long the request that begins a retry waits for its end, before it answers how far it has come.
+pub const RETRY_WAIT: Duration = Duration::from_millis(500);
+
+/// Dead letters of a queue that are looked at to count why they died, and how long that may take.
+pub const DEATHS_SEEN_MAX: u64 = 10_000;
+pub const DEATHS_WAIT: Duration = Duration::from_secs(5);
+
+/// Groups of dead letters, by queue and reason, that are told apart.
+pub const DEATHS_GROUPS_MAX: usize = 100;
+
 /// Of those who hold shown messages so many are asked for who they are.
 pub const HOLDERS_MAX: usize = 20;
 

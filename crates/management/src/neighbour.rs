@@ -3,14 +3,14 @@
 //! A node that does not know a question refuses it, and what it has is left out. A field that is added to an answer
 //! does no harm to who does not know it; one that changes its meaning makes another question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use broker::population::Census;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::node::Totals;
-use crate::work::Of;
+use crate::work::{Of, Retries};
 
 /// A question to a node about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub(crate) enum Question {
     Survey,
     /// Who of its clients holds messages: answered by a list of [`Holder`], of those that it knows.
     Holders { of: Vec<Holding> },
+    /// Its retries of dead letters in these vhosts, or that one is stopped: answered by a list of those that are meant.
+    Retries { what: Retries, vhosts: BTreeSet<String> },
     /// How many connections and channels users and vhosts have there: answered by [`ToldCensus`].
     Census,
 }
@@ -85,6 +87,13 @@ mod tests {
             (
                 Question::Holders { of: vec![Holding { connection: "1-17".into(), number: 4 }] },
                 r#"{"Holders":{"of":[{"connection":"1-17","number":4}]}}"#,
+            ),
+            (
+                Question::Retries {
+                    what: Retries::Stop("1-2".into()),
+                    vhosts: BTreeSet::from(["v".to_owned()]),
+                },
+                r#"{"Retries":{"what":{"Stop":"1-2"},"vhosts":["v"]}}"#,
             ),
             (Question::Survey, r#""Survey""#),
             (

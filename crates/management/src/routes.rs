@@ -2,6 +2,7 @@
 
 mod bindings;
 mod connections;
+pub(crate) mod dead_letters;
 pub(crate) mod definitions;
 mod exchanges;
 mod feature_flags;
@@ -11,10 +12,12 @@ mod messages;
 pub(crate) mod nodes;
 pub(crate) mod overview;
 mod parameters;
+mod pauses;
 pub(crate) mod peek;
 mod permissions;
 mod policies;
 pub(crate) mod queues;
+pub(crate) mod retries;
 mod topic_permissions;
 mod users;
 mod vhosts;
@@ -200,6 +203,14 @@ pub(crate) const ROUTES: &[Route] = &[
     post_definitions("/definitions", definitions::import),
     get("/definitions/{vhost}", Need::Administrator, definitions::export_vhost),
     post_definitions("/definitions/{vhost}", definitions::import_vhost),
+    put("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::put),
+    delete("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::delete),
+    post("/millrace/queues/{vhost}/{queue}/retry", Need::Vhost, retries::start),
+    get("/millrace/queues/{vhost}/{queue}/dead-letters", Need::Visible, dead_letters::deaths),
+    get("/millrace/dead-letter-queues", Need::User, dead_letters::queues),
+    get("/millrace/retries", Need::User, retries::list),
+    get("/millrace/retries/{retry}", Need::User, retries::one),
+    delete("/millrace/retries/{retry}", Need::User, retries::stop),
     get("/aliveness-test/{vhost}", Need::Vhost, health::aliveness),
     get("/health/checks/alarms", Need::User, health::alarms),
     get("/health/checks/local-alarms", Need::User, health::local_alarms),

@@ -1,5 +1,8 @@
 //! What is to be done for a request, once it is decided.
 
+use std::collections::BTreeSet;
+
+use broker::dead_letter::retry::Plan;
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
 use cluster::PeekSpec;
@@ -40,6 +43,12 @@ pub(crate) enum Work {
     Client { vhost: String, step: Step, reply: Reply },
     /// The leader of a queue shows messages, and they stay as they are.
     Peek(Peek),
+    /// Messages of a queue are counted by where they died, and why.
+    Deaths(Deaths),
+    /// Dead letters are sent on.
+    Retry(Box<Plan>),
+    /// Retries of all nodes in these vhosts are shown, or one is stopped.
+    Retries { what: Retries, vhosts: BTreeSet<String>, shape: Shape },
     /// Definitions are brought in.
     Import(Box<Import>),
     /// Whether a node has an alarm.
@@ -144,6 +153,22 @@ pub(crate) struct Peek {
     pub(crate) queue: (GroupId, QueueId),
     pub(crate) spec: PeekSpec,
     pub(crate) is_base64: bool,
+}
+
+/// Dead letters that are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Deaths {
+    pub(crate) place: (GroupId, QueueId),
+    /// The queue that they lie in.
+    pub(crate) name: String,
+}
+
+/// What is wanted of retries, by their ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Retries {
+    All,
+    One(String),
+    Stop(String),
 }
 
 /// Messages that are taken to be looked at.

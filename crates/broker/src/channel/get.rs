@@ -46,6 +46,7 @@ pub(crate) fn get(
         queue: id,
         consumer,
         no_ack,
+        at: None,
     });
     Ok(Fetch { no_ack, is_counted })
 }

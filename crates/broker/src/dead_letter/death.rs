@@ -14,6 +14,8 @@ pub(crate) struct Death<'a> {
     pub(crate) exchange: &'a str,
     /// The key they get, instead of the message's own.
     pub(crate) key: Option<&'a str>,
+    /// How often operators have sent it on, this time included: none did this time if it is not said.
+    pub(crate) retries: Option<i64>,
 }
 
 impl Death<'_> {

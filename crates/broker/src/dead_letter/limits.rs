@@ -34,4 +34,25 @@ pub const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 /// sent once more when it starts.
 pub const STOP: Duration = Duration::from_secs(2);
 
+/// Messages that one look of a retry shows.
+pub const RETRY_LOOK_MESSAGES: u32 = 100;
+
+/// Messages that a retry has taken and not let go of, or asked for.
+pub const RETRY_MESSAGES_MAX: usize = 256;
+
+/// Bytes of those, as far as more than one is taken.
+pub const RETRY_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Targets that a retry counts apart.
+pub const RETRY_TARGETS_MAX: usize = 100;
+
+/// Retries that run on one node at a time.
+pub const RETRIES_MAX: usize = 4;
+
+/// Messages a second that a retry may be held to.
+pub const RETRY_RATE_MAX: u32 = 1_000_000;
+
+/// How much of its rate a retry may make up for after it could not keep it.
+pub const RETRY_BURST: Duration = Duration::from_millis(100);
+
 const _: () = assert!(DEATHS_MAX <= DEATHS_READ_MAX);

@@ -19,6 +19,9 @@ const FIRST_REASON: &str = "x-first-death-reason";
 const FIRST_QUEUE: &str = "x-first-death-queue";
 const FIRST_EXCHANGE: &str = "x-first-death-exchange";
 
+/// How often operators have sent a message on from a queue with dead letters.
+pub(super) const RETRIES: &str = "x-millrace-retries";
+
 /// What routing has to know of a dead letter.
 #[derive(Debug, Default)]
 pub(crate) struct Letter<'m> {
@@ -77,6 +80,7 @@ enum Header<'m> {
     /// As it lies in the message.
     Kept(&'m [u8]),
     Text(&'m str),
+    Number(i64),
     Deaths,
 }
 
@@ -128,6 +132,9 @@ fn write_headers(
         set(&mut all, FIRST_QUEUE, Header::Text(death.queue));
         set(&mut all, FIRST_EXCHANGE, Header::Text(told.exchange));
     }
+    if let Some(retries) = death.retries {
+        set(&mut all, RETRIES, Header::Number(retries));
+    }
     if tells_deaths {
         set(&mut all, X_DEATH, Header::Deaths);
     }
@@ -142,6 +149,7 @@ fn write_headers(
         match header {
             Header::Kept(field) => fields.raw(field),
             Header::Text(text) => fields.text(name, text.as_bytes()),
+            Header::Number(number) => fields.long(name, *number),
             Header::Deaths => {
                 fields.array(name, |elements| deaths.write(elements, death, told));
             }

@@ -48,6 +48,8 @@ pub(crate) struct Origin<'c> {
     reason: Outcome,
     exchange: &'c str,
     key: Option<Cow<'c, str>>,
+    /// As `Death` has it.
+    retries: Option<i64>,
 }
 
 /// Why messages cannot be sent on.
@@ -103,6 +105,12 @@ pub(crate) fn forward(
 }
 
 impl Source {
+    /// A queue from which an operator sends messages on.
+    pub(super) fn of_retry(vhost: &str, name: &str) -> Self {
+        let (vhost, name) = (vhost.to_owned(), name.to_owned());
+        Self { vhost, name, exchange: None, key: None }
+    }
+
     pub(crate) fn find(catalog: &Catalog, queue: QueueId) -> Result<Self, NoSource> {
         let found = catalog.queue_by_id(queue).or_else(|| catalog.departed(queue));
         let Some(found) = found else {
@@ -124,7 +132,8 @@ impl<'c> Origin<'c> {
         source: &'c Source,
         reason: Outcome,
     ) -> Result<Self, NoOrigin> {
-        let origin = |exchange, key| Self { catalog, source, reason, exchange, key };
+        let retries = None;
+        let origin = |exchange, key| Self { catalog, source, reason, exchange, key, retries };
         if catalog.vhost(&source.vhost).is_none() {
             return Err(NoOrigin::Gone);
         }
@@ -136,6 +145,18 @@ impl<'c> Origin<'c> {
             return Err(NoOrigin::NoAside(aside));
         }
         Ok(origin("", Some(Cow::Owned(aside))))
+    }
+
+    /// Messages of `source` that an operator sends on to this exchange with this key: as if a client had refused them
+    /// and the queue's dead letters went there. So their `x-death` tells of it, and it ends cycles: somebody decided.
+    pub(super) fn of_retry(
+        catalog: &'c Catalog,
+        source: &'c Source,
+        (exchange, key): (&'c str, &'c str),
+        retries: i64,
+    ) -> Self {
+        let (reason, key, retries) = (Outcome::Rejected, Some(Cow::Borrowed(key)), Some(retries));
+        Self { catalog, source, reason, exchange, key, retries }
     }
 
     pub(crate) fn source(&self) -> &'c Source {
@@ -152,7 +173,7 @@ impl<'c> Origin<'c> {
     ) -> Fate {
         out.targets.clear();
         out.head.clear();
-        let is_aside = self.source.exchange.is_none();
+        let is_aside = self.source.exchange.is_none() && self.retries.is_none();
         if is_aside && self.reason != Outcome::Exhausted {
             return Fate::NoExchange;
         }
@@ -162,6 +183,7 @@ impl<'c> Origin<'c> {
             time_s: time_ms / 1000,
             exchange: self.exchange,
             key: self.key.as_deref(),
+            retries: self.retries,
         };
         let letter = write_letter(head, &death, &mut out.head);
         out.asked = Asked { priority: letter.properties.priority.unwrap_or(0), ..Asked::default() };

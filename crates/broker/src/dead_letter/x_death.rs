@@ -48,6 +48,56 @@ pub(crate) struct Trail<'m> {
     is_cut: bool,
 }
 
+/// Where a message died, and how it had come there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastDeath<'m> {
+    pub(super) queue: &'m str,
+    pub(super) reason: &'m str,
+    pub(super) exchange: &'m str,
+    /// The first of its routing keys.
+    pub(super) key: &'m str,
+    pub(super) count: i64,
+    pub(super) time_s: u64,
+}
+
+impl<'m> LastDeath<'m> {
+    /// The newest that `headers` tell of, but for those in `not_in`: retries from there are told like deaths.
+    pub(super) fn find(headers: TableRef<'m>, not_in: &str) -> Option<Self> {
+        let Some(ValueRef::Array(array)) = headers.find(X_DEATH) else { return None };
+        let tables = array.iter().take(limits::DEATHS_READ_MAX).filter_map(|death| match death {
+            ValueRef::Table(table) => Self::read(table),
+            _ => None,
+        });
+        let others = tables.enumerate().filter(|(_, death)| death.queue != not_in);
+        // The first is the newest; those behind it stand in an order that turns around with each death.
+        let newest = others.min_by_key(|(place, death)| (*place > 0, u64::MAX - death.time_s));
+        newest.map(|(_, death)| death)
+    }
+
+    fn read(table: TableRef<'m>) -> Option<Self> {
+        let text = |key| match table.find(key) {
+            Some(ValueRef::LongStr(bytes)) => std::str::from_utf8(bytes).ok(),
+            Some(_) | None => None,
+        };
+        let key = match table.find("routing-keys") {
+            Some(ValueRef::Array(keys)) => keys.iter().next(),
+            Some(_) | None => None,
+        };
+        let key = match key {
+            Some(ValueRef::LongStr(bytes)) => std::str::from_utf8(bytes).ok(),
+            Some(_) | None => None,
+        };
+        Some(Self {
+            queue: text(QUEUE)?,
+            reason: text(REASON).unwrap_or_default(),
+            exchange: text("exchange").unwrap_or_default(),
+            key: key.unwrap_or_default(),
+            count: table.find(COUNT).and_then(ValueRef::integer).unwrap_or(1),
+            time_s: Past::read(table).time(),
+        })
+    }
+}
+
 impl Trail<'_> {
     /// Whether it may go round and round in a way that nobody will ever see: all that is known happened
     /// on its own, and some of that is forgotten now.

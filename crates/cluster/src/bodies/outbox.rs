@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use machine::{ConsumerId, Effect, QueueId, Ranges, SessionId};
+use machine::{ConsumerId, Effect, Position, QueueId, Ranges, SessionId};
 
 use crate::request::Ticket;
 
@@ -71,6 +71,8 @@ impl Outgoing {
 pub(crate) struct Got {
     pub(crate) ticket: Ticket,
     pub(crate) ready: u64,
+    /// The message that was asked for, if one was.
+    pub(crate) at: Option<Position>,
 }
 
 /// What is taken out of the way to a consumer that ends.

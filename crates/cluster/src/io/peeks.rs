@@ -21,7 +21,7 @@ pub(super) async fn peek(
     place: (GroupId, QueueId),
     spec: PeekSpec,
 ) -> Result<Peeked, NotPeeked> {
-    let mut peeked = Peeked { messages: Vec::new(), next: Some(spec.from) };
+    let mut peeked = Peeked { next: Some(spec.from), ..Peeked::default() };
     let mut problem = Some(NotPeeked::Late);
     let looks = looks(cluster, place, spec, &mut peeked, &mut problem);
     // What was seen in time is shown.
@@ -52,7 +52,10 @@ async fn looks(
         }
         match answer(&mut receiver, ticket).await {
             Some(Ok(more)) => {
-                let Peeked { messages, next } = *more;
+                let Peeked { messages, next, ends } = *more;
+                if peeked.ends.is_empty() {
+                    peeked.ends = ends;
+                }
                 let stands_still = messages.is_empty() && next == Some(from);
                 bytes += messages.iter().map(|it| it.head.len() + it.body.len()).sum::<usize>();
                 peeked.messages.extend(messages);

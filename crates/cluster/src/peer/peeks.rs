@@ -11,6 +11,8 @@ use crate::peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 
 /// A message takes at least so many bytes: position, state, what is not known of it, head, body.
 const MESSAGE_BYTES_MIN: usize = 2 + 1 + 3 + 3;
+/// A queue has a level for each priority.
+const LEVELS_MAX: usize = 1 + u8::MAX as usize;
 
 pub(super) fn encode_spec(out: &mut Gather, spec: &PeekSpec) {
     let PeekSpec { from, filter, count, body_bytes_max, contains } = spec;
@@ -49,6 +51,8 @@ pub(super) fn encode_peeked(out: &mut Gather, result: &Result<Box<Peeked>, NotPe
             if let Some(next) = peeked.next {
                 put_position(out, next);
             }
+            out.count(peeked.ends.len());
+            peeked.ends.iter().for_each(|end| out.number(*end));
             out.count(peeked.messages.len());
             peeked.messages.iter().for_each(|message| encode_message(out, message));
         }
@@ -69,9 +73,15 @@ pub(super) fn decode_peeked(reader: &mut Reader) -> Result<Result<Box<Peeked>, N
     Ok(match reader.u8()? {
         0 => {
             let next = if reader.bool()? { Some(take_position(reader)?) } else { None };
+            let ends = reader.count(1)?;
+            if ends > LEVELS_MAX {
+                return Err(reader.malformed());
+            }
+            let ends: Result<_, _> = (0..ends).map(|_| reader.number()).collect();
+            let ends = ends?;
             let count = reader.count(MESSAGE_BYTES_MIN)?;
             let messages: Result<_, _> = (0..count).map(|_| decode_message(reader)).collect();
-            Ok(Box::new(Peeked { messages: messages?, next }))
+            Ok(Box::new(Peeked { messages: messages?, next, ends }))
         }
         1 => Err(NotPeeked::NoQueue),
         2 => Err(NotPeeked::NotYet { since: Version(u16::from_le_bytes(reader.array()?)) }),
@@ -138,12 +148,12 @@ fn decode_message(reader: &mut Reader) -> Result<PeekedMessage, Error> {
     Ok(PeekedMessage { is, enqueued_ms, head, body, body_bytes: reader.number()? })
 }
 
-fn put_position(out: &mut Gather, position: Position) {
+pub(super) fn put_position(out: &mut Gather, position: Position) {
     out.u8(position.priority);
     out.number(position.seq);
 }
 
-fn take_position(reader: &mut Reader) -> Result<Position, Error> {
+pub(super) fn take_position(reader: &mut Reader) -> Result<Position, Error> {
     Ok(Position { priority: reader.u8()?, seq: reader.number()? })
 }
 

@@ -30,6 +30,8 @@ const DESCRIBE: u8 = 13;
 const CANCEL: u8 = 14;
 /// Since `Version::PEEKED`.
 const PEEK: u8 = 15;
+/// `GET` of the message at a place. Since `Version::TAKES`.
+const TAKE: u8 = 16;
 
 /// Appends travel as numbered batches: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -65,11 +67,14 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             put_consumer(out, *queue, *consumer);
             put_outcome(out, ranges, *outcome, *credit);
         }
-        Request::Get { ticket, group: _, queue, consumer, no_ack } => {
-            out.u8(GET);
+        Request::Get { ticket, group: _, queue, consumer, no_ack, at } => {
+            out.u8(if at.is_some() { TAKE } else { GET });
             out.number(ticket.0);
             put_consumer(out, *queue, *consumer);
             out.bool(*no_ack);
+            if let Some(at) = at {
+                peeks::put_position(out, *at);
+            }
         }
         Request::Purge { ticket, group: _, queue } => {
             out.u8(PURGE);
@@ -142,7 +147,14 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
         GET => {
             let ticket = take_ticket(reader)?;
             let (queue, consumer) = take_consumer(reader)?;
-            Request::Get { ticket, group, queue, consumer, no_ack: reader.bool()? }
+            Request::Get { ticket, group, queue, consumer, no_ack: reader.bool()?, at: None }
+        }
+        TAKE => {
+            let ticket = take_ticket(reader)?;
+            let (queue, consumer) = take_consumer(reader)?;
+            let no_ack = reader.bool()?;
+            let at = Some(peeks::take_position(reader)?);
+            Request::Get { ticket, group, queue, consumer, no_ack, at }
         }
         PURGE => {
             let ticket = take_ticket(reader)?;

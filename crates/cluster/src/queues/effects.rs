@@ -157,7 +157,9 @@ impl Queues {
             Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
         let answer = match got {
             None => Answer::Delivered(delivery),
-            Some(Got { ticket, ready }) => Answer::Got { ticket, delivery: Some(delivery), ready },
+            Some(Got { ticket, ready, .. }) => {
+                Answer::Got { ticket, delivery: Some(delivery), ready }
+            }
         };
         group_effects.push(GroupEffect::Answer(consumer.session, answer));
         self.answer_detached(consumer.session, detached, group_effects);

@@ -1,7 +1,7 @@
 //! Somebody looks at messages of a queue that is led here, and takes none: they are read beside deliveries, so many looks
 //! at a time.
 
-use machine::{GroupId, QueueId, SessionId};
+use machine::{GroupId, QueueId, QueuePeek, SessionId};
 
 use super::Shard;
 use crate::exchange::{Output, Peek};
@@ -31,8 +31,10 @@ impl Shard {
                 outputs.push(Output::Peek(Box::new(peek)));
             }
             found => {
-                let empty = |next| Box::new(Peeked { messages: Vec::new(), next });
-                let result = found.map(|(found, _)| empty(found.next));
+                let empty = |QueuePeek { next, ends, .. }: QueuePeek| {
+                    Box::new(Peeked { messages: Vec::new(), next, ends })
+                };
+                let result = found.map(|(found, _)| empty(found));
                 self.answer(group, session, Answer::Peeked { ticket, result }, outputs);
             }
         }

@@ -228,9 +228,9 @@ impl Shard {
                     queues.settle(queue, consumer, &ranges, outcome, credit, &mut group_effects);
                 }
             }
-            Request::Get { ticket, queue, consumer, no_ack, .. } => match self.queues(group) {
+            Request::Get { ticket, queue, consumer, no_ack, at, .. } => match self.queues(group) {
                 Some(queues) => {
-                    if !queues.get(queue, consumer, no_ack, ticket, &mut group_effects)
+                    if !queues.get(queue, consumer, (no_ack, at), ticket, &mut group_effects)
                         && let Some(found) = self.groups.get_mut(&group)
                     {
                         found.ask_later(session, request);

@@ -158,7 +158,8 @@ impl World {
             400..520 => {
                 let ticket = self.ticket(session, format!("get of {queue:?} of {group:?}"));
                 let consumer = ConsumerId { session, number: 0 };
-                let request = Request::Get { ticket, group, queue, consumer, no_ack: false };
+                let request =
+                    Request::Get { ticket, group, queue, consumer, no_ack: false, at: None };
                 self.cluster.ask(session, request);
             }
             520..600 => {
@@ -375,7 +376,8 @@ impl World {
                 let ticket = self.ticket(by, "drain".to_owned());
                 let consumer = ConsumerId { session: by, number: 0 };
                 let no_ack = false;
-                self.cluster.ask(by, Request::Get { ticket, group, queue, consumer, no_ack });
+                self.cluster
+                    .ask(by, Request::Get { ticket, group, queue, consumer, no_ack, at: None });
                 let mut is_empty = false;
                 for _ in 0..50 {
                     self.cluster.run(1);

@@ -313,7 +313,7 @@ fn who_gives_back_and_asks_again_finds_it_where_returns_are_counted() {
         let (queue, group) = place;
         node.publish(ANN, place, &["a", "b"]);
         let consumer = ConsumerId { session: BOB, number: 1 };
-        let get = |ticket| Request::Get { ticket, group, queue, consumer, no_ack: false };
+        let get = |ticket| Request::Get { ticket, group, queue, consumer, no_ack: false, at: None };
         node.ask(BOB, get(Ticket(1)));
         node.run_to_quiet();
         assert_eq!(got(&node.told(BOB)), [(1, 0)]);
@@ -346,7 +346,10 @@ fn what_a_get_gives_to_a_consumer_on_its_way_is_no_answer_to_the_get() {
     node.told(BOB);
     node.ms += 60;
     let consumer = ConsumerId { session: ANN, number: 7 };
-    node.ask(ANN, Request::Get { ticket: Ticket(9), group, queue, consumer, no_ack: false });
+    node.ask(
+        ANN,
+        Request::Get { ticket: Ticket(9), group, queue, consumer, no_ack: false, at: None },
+    );
     node.run_to_quiet();
     let delivered = node.told(BOB);
     let [Answer::Delivered(delivered)] = &delivered[..] else { panic!("{delivered:?}") };

@@ -474,7 +474,8 @@ impl World {
         let ticket = self.ticket();
         self.gets.insert(ticket, session);
         let (queue, group) = self.queues[nth].place;
-        self.node().submit(session, Request::Get { ticket, group, queue, consumer: id, no_ack });
+        self.node()
+            .submit(session, Request::Get { ticket, group, queue, consumer: id, no_ack, at: None });
         self.seen.gets += 1;
     }
 

@@ -185,7 +185,7 @@ fn who_asks_about_a_queue_in_the_memory_of_a_node_that_is_removed_is_told_that_i
         let attach = Request::Attach { ticket: Ticket(ticket), group, queue, consumer, spec };
         let (ticket, no_ack) = (Ticket(ticket + 1), false);
         cluster.ask(ann, attach);
-        cluster.ask(ann, Request::Get { ticket, group, queue, consumer, no_ack });
+        cluster.ask(ann, Request::Get { ticket, group, queue, consumer, no_ack, at: None });
     };
     let is_told = |told: &[Answer], ticket: u64| {
         let no_queue = |it: &Answer| matches!(it, Answer::Attached { ticket: to, result: Err(AttachError::NoQueue) } if to.0 == ticket);

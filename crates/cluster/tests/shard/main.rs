@@ -214,6 +214,7 @@ fn a_get_gives_one_message_and_counts_those_behind_it() {
         queue,
         consumer: ConsumerId { session: ANN, number: 1 },
         no_ack,
+        at: None,
     };
     node.ask(ANN, get(1, false));
     node.ask(BOB, get(2, true));
@@ -240,7 +241,10 @@ fn a_get_whose_queue_is_dropped_while_it_waits_for_the_disk_is_answered() {
     let mut node = node.power_cut(1, 1);
     let (queue, group) = place;
     let consumer = ConsumerId { session: ANN, number: 1 };
-    node.ask(ANN, Request::Get { ticket: Ticket(3), group, queue, consumer, no_ack: false });
+    node.ask(
+        ANN,
+        Request::Get { ticket: Ticket(3), group, queue, consumer, no_ack: false, at: None },
+    );
     node.inputs.push(Input::DropQueue { group, queue, then: None });
     node.step();
     node.sync(usize::MAX);

@@ -121,7 +121,7 @@ fn a_look_that_is_overtaken_by_a_checkpoint_is_shorter_and_the_next_shows_the_re
     node.recycle();
     node.look();
     let first = Position { priority: 0, seq: 1 };
-    let overtaken = Peeked { messages: Vec::new(), next: Some(first) };
+    let overtaken = Peeked { messages: Vec::new(), next: Some(first), ends: vec![3] };
     assert_eq!(answer(&mut node), Ok(overtaken), "its place in the log is gone");
     assert_eq!(shown(&peek(&mut node, place, everything())), ["a", "b"]);
     comes_as_if_nobody_had_looked(&mut node, place, &["a", "b"]);

@@ -166,7 +166,10 @@ fn a_fetch_is_answered_when_the_log_has_heard_of_it() {
     node.publish(ANN, place, &["a", "b"]);
     let (queue, group) = place;
     let consumer = ConsumerId { session: BOB, number: 1 };
-    node.ask(BOB, Request::Get { ticket: Ticket(1), group, queue, consumer, no_ack: true });
+    node.ask(
+        BOB,
+        Request::Get { ticket: Ticket(1), group, queue, consumer, no_ack: true, at: None },
+    );
     assert!(node.told(BOB).is_empty() && !node.appends.is_empty());
     node.sync(usize::MAX);
     assert_eq!(bodies(&node.got(BOB)), ["a"]);

@@ -213,6 +213,13 @@ pub enum CatalogCommand {
     SetClusterName {
         name: String,
     },
+    /// Nobody is given messages of the queue from here on, or those who wait are again.
+    PauseQueue {
+        vhost: String,
+        name: String,
+        /// The user that pauses it. None: it goes on.
+        by: Option<String>,
+    },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
@@ -255,6 +262,7 @@ impl CatalogCommand {
             | Self::SetVhostLimits { .. }
             | Self::SetVhostMetadata { .. }
             | Self::SetClusterName { .. }
+            | Self::PauseQueue { .. }
             | Self::Remark { .. } => false,
         }
     }
@@ -300,6 +308,7 @@ impl CatalogCommand {
             Self::SetVhostLimits { .. } => (30, Version::POLICIES),
             Self::SetVhostMetadata { .. } => (31, Version::POLICIES),
             Self::SetClusterName { .. } => (32, Version::POLICIES),
+            Self::PauseQueue { .. } => (33, Version::PAUSES),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -454,6 +463,13 @@ impl CatalogCommand {
             Self::SetClusterName { name } => {
                 put_text(out, name);
             }
+            Self::PauseQueue { vhost, name, by } => {
+                put_texts(out, &[vhost, name]);
+                put_bool(out, by.is_some());
+                if let Some(by) = by {
+                    put_text(out, by);
+                }
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -593,6 +609,11 @@ impl CatalogCommand {
                 Self::SetVhostMetadata { vhost, metadata: VhostMetadata::read(reader)? }
             }
             32 => Self::SetClusterName { name: reader.string()? },
+            33 => Self::PauseQueue {
+                vhost: reader.string()?,
+                name: reader.string()?,
+                by: if reader.bool()? { Some(reader.string()?) } else { None },
+            },
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })

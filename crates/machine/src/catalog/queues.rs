@@ -2,6 +2,7 @@
 
 mod home;
 pub(super) mod kind;
+mod pause;
 pub(super) mod spec;
 
 use super::history_names::exchange_of;
@@ -13,6 +14,7 @@ use crate::settings::{Features, Overflow, QueueSettings};
 use crate::value::Arguments;
 pub use home::QueueHome;
 pub use kind::QueueType;
+pub use pause::QueuePause;
 pub use spec::{DeadLetter, QueueSpec};
 
 /// One queue.
@@ -34,7 +36,9 @@ pub struct Queue {
     pub(super) spec: QueueSpec,
     /// What policies say of it.
     pub(super) governed: Option<Box<Governed>>,
-    /// What it is under them, if that is something else.
+    /// That it is paused.
+    pause: Option<Box<QueuePause>>,
+    /// What it is under its policies, and while it is paused, if that is something else.
     under: Option<Box<QueueSpec>>,
     /// Which version of the catalog changed it last. 0: it is as declared.
     pub revision: u64,
@@ -57,6 +61,7 @@ impl Queue {
             arguments,
             spec,
             governed: None,
+            pause: None,
             under: None,
             revision: 0,
             target: Target::plain(id, group),
@@ -67,9 +72,29 @@ impl Queue {
 
     /// From here on it is as declared, and as policies say.
     pub(super) fn govern(&mut self, spec: QueueSpec, governed: Option<Box<Governed>>) {
-        self.under = governed_spec(&spec, governed.as_deref());
         (self.spec, self.governed) = (spec, governed);
+        self.lay_over();
+    }
+
+    /// From here on it is paused, or goes on.
+    pub(super) fn set_pause(&mut self, pause: Option<QueuePause>) {
+        self.pause = pause.map(Box::new);
+        self.lay_over();
+    }
+
+    /// What it is follows from what was declared, from its policies and from its pause.
+    fn lay_over(&mut self) {
+        self.under = governed_spec(&self.spec, self.governed.as_deref());
+        if self.pause.is_some() {
+            let under = self.under.get_or_insert_with(|| Box::new(self.spec.clone()));
+            under.settings.is_paused = true;
+        }
         self.target = self.target_now();
+    }
+
+    /// Who paused it, and since when. `None`: it is not paused.
+    pub fn pause(&self) -> Option<&QueuePause> {
+        self.pause.as_deref()
     }
 
     /// What policies say of it. `None`: nothing.

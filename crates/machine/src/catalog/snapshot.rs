@@ -13,7 +13,7 @@ use super::exchanges::ExchangeSpec;
 use super::limits::{UserLimits, VhostLimits};
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
 use super::policies::{Policy, PolicyKind, PolicySpec, Subject};
-use super::queues::{NewQueue, QueueHome, QueueSpec};
+use super::queues::{NewQueue, QueueHome, QueuePause, QueueSpec};
 use super::users::{Permissions, TopicPermissions, User};
 use super::vhosts::{Vhost, VhostMetadata};
 use super::{Catalog, Exchange, ExchangeKind, Queue};
@@ -26,7 +26,7 @@ use crate::version::Version;
 
 /// 2 knows producers of numbered batches, and nodes; 3 what the cluster has agreed on, once that is a version that
 /// knows 3; 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges,
-/// likewise; 6 policies, limits, topic permissions and what operators call things, likewise.
+/// likewise; 6 policies, limits, topic permissions, what operators call things and paused queues, likewise.
 const FORMAT: u8 = 6;
 /// The first format that holds specs.
 const SPECS_SINCE: u8 = 5;
@@ -66,6 +66,7 @@ impl Catalog {
         }
         if format >= POLICIES_SINCE {
             put_text(&mut out, &self.name);
+            put_pauses(&mut out, self);
         }
         out
     }
@@ -125,6 +126,7 @@ impl Catalog {
         }
         if format >= POLICIES_SINCE {
             catalog.name = reader.string()?;
+            catalog.read_pauses(&mut reader)?;
         }
         reader.end()?;
         Ok(catalog)
@@ -133,6 +135,18 @@ impl Catalog {
     /// One number for everything that is replicated: equal on all replicas at equal index.
     pub fn digest(&self) -> u64 {
         digest(&self.snapshot())
+    }
+
+    fn read_pauses(&mut self, reader: &mut Reader<'_>) -> Result<(), Corrupt> {
+        for _ in 0..reader.u32()? {
+            let id = QueueId(reader.u64()?);
+            let pause = QueuePause::read(reader)?;
+            let (vhost, name) = self.queue_names.get(&id).ok_or(reader.corrupt())?;
+            let vhost = self.vhosts.get_mut(vhost);
+            let queue = vhost.and_then(|vhost| vhost.queues.get_mut(name));
+            queue.ok_or(reader.corrupt())?.set_pause(Some(pause));
+        }
+        Ok(())
     }
 
     fn read_vhost(&mut self, reader: &mut Reader<'_>, format: u8) -> Result<(), Corrupt> {
@@ -308,6 +322,15 @@ fn read_policies(reader: &mut Reader<'_>, vhost: &mut Vhost) -> Result<(), Corru
         }
     }
     Ok(())
+}
+
+fn put_pauses(out: &mut Vec<u8>, catalog: &Catalog) {
+    let paused = || catalog.queues().filter_map(|queue| Some((queue.id, queue.pause()?)));
+    put_u32(out, paused().count() as u32);
+    for (id, pause) in paused() {
+        put_u64(out, id.0);
+        pause.encode(out);
+    }
 }
 
 fn put_exchange(out: &mut Vec<u8>, exchange: &Exchange) {

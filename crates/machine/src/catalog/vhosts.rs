@@ -4,6 +4,7 @@ mod bindings;
 mod exchanges;
 mod histories;
 mod metadata;
+mod pauses;
 mod queues;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ mod describe;
 mod leader;
 mod peek;
 mod snapshot;
+mod taking;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};

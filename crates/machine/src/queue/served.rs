@@ -45,7 +45,7 @@ impl Queue {
     /// Gives out what may be given out at `now_ms`.
     pub(super) fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(self.main.reading(), &mut self.consumers, 0, effects);
+            return self.serve_plainly(effects);
         }
         let due_ms =
             self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
@@ -56,8 +56,15 @@ impl Queue {
         self.dispatch(now_ms.saturating_add(1), effects);
     }
 
+    fn serve_plainly(&mut self, effects: &mut Vec<Effect>) {
+        if !self.settings.is_paused {
+            dispatch(self.main.reading(), &mut self.consumers, 0, effects);
+        }
+    }
+
     fn dispatch(&mut self, before_ms: u64, effects: &mut Vec<Effect>) {
-        let mut is_held_up = false;
+        // In a paused queue nobody is given anything; time goes on.
+        let mut is_held_up = self.settings.is_paused;
         for level in self.levels.iter_mut().rev().chain([&mut self.main]) {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
@@ -72,7 +79,7 @@ impl Queue {
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
     pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
-            return dispatch(self.main.reading(), &mut self.consumers, 0, effects);
+            return self.serve_plainly(effects);
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
@@ -166,7 +173,7 @@ impl Queue {
             self.admitted = Admitted::default();
         }
         // Who has credit takes what comes before it counts, those first that were admitted already.
-        let free = self.consumers.free_credit();
+        let free = if self.settings.is_paused { 0 } else { self.consumers.free_credit() };
         let taken = free.min(self.admitted.count);
         let mut free = free - taken;
         let length_admitted = self.admitted.count - taken;

@@ -8,6 +8,7 @@
 //! | `max_length_bytes` | it counts at once, for the bodies that came while there was such a limit |
 //! | `dead_letters` | it counts for messages that die later |
 //! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
+//! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, which priorities
 //! it has and which keys it remembers.
@@ -22,6 +23,6 @@ impl QueueSettings {
         let features = Features { max_priority, single_active, dedup, ..features(&new) };
         // A queue without any is served on the short way.
         let features = (features != Features::default()).then(|| Box::new(features));
-        Self { features, ..self.clone() }
+        Self { features, is_paused: new.is_paused, ..self.clone() }
     }
 }

@@ -18,7 +18,7 @@ fn some_entry() -> Vec<u8> {
     batch.create_queue(QueueId(1), &QueueSettings::default());
     batch.create_queue(
         QueueId(2),
-        &QueueSettings { is_durable: true, is_auto_delete: true, features: None },
+        &QueueSettings { is_durable: true, is_auto_delete: true, features: None, is_paused: false },
     );
     for number in 0..5u8 {
         batch.enqueue(&[QueueId(1), QueueId(2), QueueId(1)], &[b"head"], &[number]);
@@ -37,7 +37,8 @@ fn some_entry() -> Vec<u8> {
         ..Features::default()
     };
     let features = Some(Box::new(features));
-    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+    let settings =
+        QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false };
     batch.create_queue(QueueId(3), &settings);
     batch.keep_marks(QueueId(3));
     batch.mark_delivered(QueueId(3).level(1), 2);
@@ -301,6 +302,11 @@ fn some_restrictions() -> Vec<Vec<u8>> {
             },
         },
         CatalogCommand::SetClusterName { name: "east".into() },
+        CatalogCommand::PauseQueue {
+            vhost: "/".into(),
+            name: "one".into(),
+            by: Some("ann".into()),
+        },
     ];
     let bytes = |command: &CatalogCommand| {
         let mut bytes = Vec::new();

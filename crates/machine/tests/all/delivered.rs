@@ -51,7 +51,10 @@ impl Leader {
         };
         let features = features.map(Box::new);
         let mut batch = Batch::new();
-        batch.create_queue(Q, &QueueSettings { is_durable: true, is_auto_delete: false, features });
+        batch.create_queue(
+            Q,
+            &QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false },
+        );
         match waits {
             Waits::Deliveries => batch.keep_marks(Q),
             Waits::Messages => batch.mark_delivered(Q, 1),

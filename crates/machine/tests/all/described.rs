@@ -19,7 +19,10 @@ fn leader(features: Features, messages: usize) -> QueueMachine {
     machine.start_dispatch(&mut effects);
     let features = Some(Box::new(features));
     let mut batch = Batch::new();
-    batch.create_queue(Q, &QueueSettings { is_durable: true, is_auto_delete: false, features });
+    batch.create_queue(
+        Q,
+        &QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false },
+    );
     (0..messages).for_each(|_| batch.enqueue(&[Q], &[], b"ten bytes."));
     let at = Applied { index: 1, time_ms: 0 };
     machine.apply(at, &batch.stamp(0), &mut effects).expect("our entry");

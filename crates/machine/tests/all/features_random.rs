@@ -130,7 +130,12 @@ impl World {
         let mut batch = Batch::new();
         for (id, features) in (1..).zip(&world.features) {
             let features = Some(Box::new(features.clone()));
-            let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+            let settings = QueueSettings {
+                is_durable: true,
+                is_auto_delete: false,
+                features,
+                is_paused: false,
+            };
             batch.create_queue(QueueId(id), &settings);
             if keeps_marks {
                 batch.keep_marks(QueueId(id));
@@ -258,7 +263,8 @@ impl World {
         let asked = self.others[which % self.others.len()].clone();
         let features = Some(Box::new(asked.clone()));
         let mut batch = Batch::new();
-        let settings = QueueSettings { is_durable: false, is_auto_delete: true, features };
+        let settings =
+            QueueSettings { is_durable: false, is_auto_delete: true, features, is_paused: false };
         let revision = self.leader.revision(queue).expect("a queue") + 1;
         batch.set_settings(queue, revision, &settings);
         self.apply(batch);

@@ -203,7 +203,7 @@ fn queues(is_numbered: bool) -> QueueMachine {
         let is_auto_delete = queue == 5;
         batch.create_queue(
             QueueId(queue),
-            &QueueSettings { is_durable: true, is_auto_delete, features: None },
+            &QueueSettings { is_durable: true, is_auto_delete, features: None, is_paused: false },
         );
     }
     for _ in 0..10 {
@@ -551,6 +551,7 @@ fn commands_with_specs() -> Vec<CatalogCommand> {
             is_durable: true,
             is_auto_delete: true,
             features: Some(Box::new(features)),
+            is_paused: false,
         },
         dead_letter: Some(DeadLetter { exchange: "x".into(), key: Some("k".into()) }),
         consumer_timeout_ms: Some(1 << 40),
@@ -714,6 +715,40 @@ fn commands_with_restrictions() -> Vec<CatalogCommand> {
     ]
 }
 
+/// One queue that is paused, and one that goes on.
+fn commands_with_pauses() -> Vec<CatalogCommand> {
+    let (vhost, name) = (|| "/".to_owned(), |name: &str| name.to_owned());
+    let by = || Some("ann".to_owned());
+    vec![
+        CatalogCommand::PauseQueue { vhost: vhost(), name: name("one"), by: by() },
+        CatalogCommand::PauseQueue { vhost: vhost(), name: name("two"), by: by() },
+        CatalogCommand::PauseQueue { vhost: vhost(), name: name("two"), by: None },
+    ]
+}
+
+#[test]
+fn commands_with_pauses_are_read() {
+    let mut batch = Batch::new();
+    commands_with_pauses().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("pauses-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_with_pauses());
+}
+
+#[test]
+fn that_a_queue_is_paused_is_read() {
+    let settings = QueueSettings { is_paused: true, is_durable: true, ..Default::default() };
+    let mut batch = Batch::new();
+    batch.set_settings(QueueId(1), 77, &settings);
+    let entry = golden("paused-entry-v1.hex", &batch.stamp(7));
+    let mut commands = EntryReader::new(&entry).expect("a golden entry");
+    let command = commands.next().expect("a command").expect("a golden command").1;
+    assert_eq!(command, Command::SetSettings { queue: QueueId(1), revision: 77, settings });
+}
+
 #[test]
 fn commands_with_restrictions_are_read() {
     let mut batch = Batch::new();
@@ -731,8 +766,13 @@ fn snapshots_of_the_catalog_of_version_6_are_read() {
     let mut catalog = catalog();
     let at = Applied { index: 102, time_ms: 0 };
     let raise = CatalogCommand::RaiseVersion { to: Version::POLICIES };
-    let commands = [vec![raise], commands_with_policies(), commands_with_restrictions()].concat();
-    for command in commands {
+    let commands = [
+        vec![raise],
+        commands_with_policies(),
+        commands_with_restrictions(),
+        commands_with_pauses(),
+    ];
+    for command in commands.concat() {
         let reply = catalog.apply(at, command, &mut Vec::new());
         assert!(!matches!(reply, CatalogReply::Refused(_)), "{reply:?}");
     }
@@ -847,7 +887,8 @@ fn features_batch() -> Batch {
     };
     let features = Some(Box::new(features));
     let mut batch = Batch::new();
-    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+    let settings =
+        QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false };
     batch.create_queue(QueueId(1), &settings);
     let all = Attributes { ttl_ms: Some(5_000), delay_ms: Some(1_000), key: Some(u128::MAX / 3) };
     batch.enqueue_with(&[QueueId(1)], &all, &[b"head"], b"body");

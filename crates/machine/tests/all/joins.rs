@@ -50,7 +50,10 @@ fn leader(is_auto_delete: bool) -> QueueMachine {
     machine.lead();
     machine.start_dispatch(&mut Vec::new());
     let mut batch = Batch::new();
-    batch.create_queue(Q, &QueueSettings { is_durable: true, is_auto_delete, features: None });
+    batch.create_queue(
+        Q,
+        &QueueSettings { is_durable: true, is_auto_delete, features: None, is_paused: false },
+    );
     apply(&mut machine, batch);
     for number in [1, 2] {
         machine.attach(Q, who(number), spec(3), &mut Vec::new()).expect("the queue exists");

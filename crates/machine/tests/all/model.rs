@@ -232,7 +232,8 @@ impl World {
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         let is_auto_delete = byte.is_multiple_of(4);
-        let settings = QueueSettings { is_durable: true, is_auto_delete, features: None };
+        let settings =
+            QueueSettings { is_durable: true, is_auto_delete, features: None, is_paused: false };
         let mut batch = Batch::new();
         batch.create_queue(id, &settings);
         batch.create_queue(id, &QueueSettings::default());

@@ -17,7 +17,12 @@ struct Leader {
 }
 
 fn settings(features: Features) -> QueueSettings {
-    QueueSettings { is_durable: true, is_auto_delete: false, features: Some(Box::new(features)) }
+    QueueSettings {
+        is_durable: true,
+        is_auto_delete: false,
+        features: Some(Box::new(features)),
+        is_paused: false,
+    }
 }
 
 /// Of a program that reads the command.
@@ -34,7 +39,10 @@ impl Leader {
         leader.machine.start_dispatch(&mut leader.effects);
         let features = features.map(Box::new);
         let mut batch = Batch::new();
-        batch.create_queue(Q, &QueueSettings { is_durable: true, is_auto_delete: false, features });
+        batch.create_queue(
+            Q,
+            &QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false },
+        );
         leader.apply(batch);
         leader
     }

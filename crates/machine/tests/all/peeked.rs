@@ -17,7 +17,10 @@ fn leader(features: Features) -> QueueMachine {
     machine.start_dispatch(&mut effects);
     let features = Some(Box::new(features));
     let mut batch = Batch::new();
-    batch.create_queue(Q, &QueueSettings { is_durable: true, is_auto_delete: false, features });
+    batch.create_queue(
+        Q,
+        &QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false },
+    );
     apply(&mut machine, batch);
     machine
 }

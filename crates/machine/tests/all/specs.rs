@@ -31,6 +31,7 @@ fn spec(home: QueueHome) -> QueueSpec {
             is_durable: home.is_durable(),
             is_auto_delete: true,
             features: Some(Box::new(features)),
+            is_paused: false,
         },
         dead_letter: Some(DeadLetter { exchange: "x".into(), key: Some("k".into()) }),
         consumer_timeout_ms: Some(5_000),

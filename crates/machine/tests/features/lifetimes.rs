@@ -42,7 +42,8 @@ fn what_the_log_settles_at_the_front_of_a_plain_queue_holds_up_no_expiry_behind_
     const PLAIN: QueueId = QueueId(2);
     let mut group = Group::new(Features::default());
     let mut batch = Batch::new();
-    let settings = QueueSettings { is_durable: true, is_auto_delete: false, features: None };
+    let settings =
+        QueueSettings { is_durable: true, is_auto_delete: false, features: None, is_paused: false };
     batch.create_queue(PLAIN, &settings);
     batch.enqueue(&[PLAIN], &[], b"");
     group.apply(batch);

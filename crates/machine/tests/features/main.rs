@@ -50,7 +50,8 @@ impl Group {
         group.lead();
         let mut batch = Batch::new();
         let features = Some(Box::new(features));
-        let settings = QueueSettings { is_durable: true, is_auto_delete: false, features };
+        let settings =
+            QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false };
         batch.create_queue(Q, &settings);
         group.apply(batch);
         group.effects.clear();

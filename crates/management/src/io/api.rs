@@ -11,6 +11,7 @@ use cluster::ClusterHandle;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
+use super::retries::Registry;
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
 use crate::node::{Facts, Totals};
 use crate::picture::Picture;
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     pub(super) rates: Mutex<Rates>,
     /// The last picture of all queues: `model`.
     pub(super) picture: tokio::sync::Mutex<Option<Arc<Picture>>>,
+    /// Retries of dead letters that were asked for here.
+    pub(super) retries: Mutex<Registry>,
     started: Instant,
     /// Where what is served, once it is.
     amqp: OnceLock<SocketAddr>,
@@ -63,6 +66,7 @@ impl Api {
             broker,
             rates: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
+            retries: Mutex::default(),
             started: Instant::now(),
             amqp: OnceLock::new(),
             amqps: OnceLock::new(),

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::api::Api;
 use super::asking;
 use super::connections::{self, Wanted};
-use super::model;
+use super::{model, retries};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question, ToldCensus};
 use crate::routes::nodes;
@@ -54,6 +54,9 @@ async fn answer_one(api: &Api, asked: Asked) {
         Question::Survey => asking::encoded(&model::own_rows(api).await),
         Question::Holders { of } => {
             asking::encoded(&connections::holders(api, &api.facts(), &of).await)
+        }
+        Question::Retries { what, vhosts } => {
+            asking::encoded(&retries::of_this_node(api, &what, &vhosts))
         }
         Question::Census => asking::encoded(&ToldCensus::from(api.0.broker.census())),
     };

@@ -18,7 +18,7 @@ use crate::work::Peek;
 
 pub(super) async fn peek(api: &Api, wanted: Peek) -> Result<Reply, Problem> {
     let Peek { queue, spec, is_base64 } = wanted;
-    let Peeked { messages, next } = api.0.cluster.peek(queue, spec).await.map_err(problem)?;
+    let Peeked { messages, next, .. } = api.0.cluster.peek(queue, spec).await.map_err(problem)?;
     let held = messages.iter().filter_map(|message| match message.is.state {
         MessageState::Held { by } => Some(by),
         MessageState::Ready | MessageState::Delayed { .. } | MessageState::Dead { .. } => None,
@@ -35,7 +35,7 @@ pub(super) async fn peek(api: &Api, wanted: Peek) -> Result<Reply, Problem> {
     Ok(Reply::of(json!({ "items": items, "next": next.map(cursor) })))
 }
 
-fn problem(why: NotPeeked) -> Problem {
+pub(super) fn problem(why: NotPeeked) -> Problem {
     let why = match why {
         NotPeeked::NoQueue => return Problem::NotFound,
         NotPeeked::NotYet { since } => format!(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Caller, now_ms};
 use super::change::{change, put_user};
 use super::import::Differing;
-use super::{asking, client, connections, import, model, neighbours, peeks};
+use super::{asking, client, connections, deaths, import, model, neighbours, peeks, retries};
 use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
@@ -52,6 +52,9 @@ pub(super) async fn perform(
             client::client(api, caller, vhost, step, reply).await
         }
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
+        Work::Deaths(wanted) => deaths::deaths(api, wanted).await,
+        Work::Retry(plan) => retries::start(api, *plan).await,
+        Work::Retries { what, vhosts, shape } => retries::retries(api, what, vhosts, &shape).await,
         Work::Import(import) => import::import(api, *import, Differing::Refused).await,
         Work::Alarms => alarms(api).await,
         Work::QuorumCheck => quorum_check(api).await,

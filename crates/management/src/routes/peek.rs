@@ -72,7 +72,7 @@ fn number(
 }
 
 /// `17`, or `9.17` with a priority.
-fn position(cursor: &str) -> Option<Position> {
+pub(super) fn position(cursor: &str) -> Option<Position> {
     match cursor.split_once('.') {
         None => Some(Position { priority: 0, seq: cursor.parse().ok()? }),
         Some((priority, seq)) => {

@@ -3,7 +3,8 @@
 use client::QueueSpec;
 use cluster::DescribedQueue;
 use machine::{
-    Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueueStatus, SessionOwner,
+    Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueuePause, QueueStatus,
+    SessionOwner,
 };
 use serde_json::{Map, Value, json};
 
@@ -26,7 +27,7 @@ pub(super) fn of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
     shaped(asked, vhost.queues().collect())
 }
 
-fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Problem> {
+pub(super) fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Problem> {
     let shape = Shape::of(asked)?;
     let total_count = queues.len();
     queues.retain(|queue| shape.wants(&queue.name));
@@ -79,6 +80,11 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         return Value::Null;
     };
     fields.extend(more);
+    fields.insert("paused".to_owned(), queue.pause().is_some().into());
+    if let Some(QueuePause { by, since_ms }) = queue.pause() {
+        fields.insert("paused_by".to_owned(), by.as_str().into());
+        fields.insert("paused_at".to_owned(), (*since_ms).into());
+    }
     if let Some(owner) = queue.exclusive {
         fields.insert("owner_pid_details".to_owned(), owner_of(owner));
     }

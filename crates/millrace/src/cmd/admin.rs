@@ -18,6 +18,7 @@ mod clients;
 mod column;
 mod context;
 mod contexts;
+mod dead;
 mod deed;
 mod definitions;
 mod exchanges;
@@ -27,12 +28,14 @@ mod list;
 mod login;
 mod manual;
 mod path;
+mod pauses;
 mod permissions;
 mod policies;
 mod private_file;
 mod queues;
 mod rabbitmq;
 mod resource;
+mod retries;
 mod secret;
 mod session;
 mod status;
@@ -66,6 +69,21 @@ pub(crate) enum Command {
     /// Delete queues with their messages
     #[command(after_help = queues::EXAMPLES)]
     Delete(Box<queues::DeleteArgs>),
+    /// Give consumers nothing of queues until they are resumed; publishers go on
+    #[command(after_help = pauses::EXAMPLES)]
+    Pause(Box<pauses::Args>),
+    /// Let consumers have messages of paused queues again
+    #[command(after_help = pauses::EXAMPLES)]
+    Resume(Box<pauses::Args>),
+    /// List dead letters: which queue keeps them, where they died, and why
+    #[command(after_help = dead::EXAMPLES)]
+    Dead(Box<dead::Args>),
+    /// Send dead letters back to where they died, or elsewhere
+    #[command(after_help = retries::EXAMPLES)]
+    Retry(Box<retries::Args>),
+    /// List, show and stop retries of dead letters
+    #[command(after_help = retries::EXAMPLES)]
+    Retries(Box<Global<retries::Command>>),
     /// List, declare and delete exchanges
     #[command(after_help = exchanges::EXAMPLES)]
     Exchanges(Box<InVhost<exchanges::Command>>),
@@ -132,6 +150,21 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         Command::Delete(args) => with(&args.login.clone(), async |session| {
             queues::delete(session, args.vhost.name(), args.delete).await
         }),
+        Command::Pause(args) => {
+            with(&args.login.clone(), async |session| pauses::pause(session, *args).await)
+        }
+        Command::Resume(args) => {
+            with(&args.login.clone(), async |session| pauses::resume(session, *args).await)
+        }
+        Command::Dead(args) => {
+            with(&args.login.clone(), async |session| dead::run(session, *args).await)
+        }
+        Command::Retry(args) => {
+            with(&args.login.clone(), async |session| retries::retry(session, *args).await)
+        }
+        Command::Retries(args) => {
+            with(&args.login.clone(), async |session| retries::run(session, *args).await)
+        }
         Command::Exchanges(args) => {
             with(&args.login.clone(), async |session| exchanges::run(session, *args).await)
         }

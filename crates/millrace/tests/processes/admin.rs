@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use amqp::Properties;
-use client::{Address, Connection, Consumer, ConsumerOptions, Options, QueueSpec, Url};
+use client::{Address, Connection, Consumer, ConsumerOptions, Options, Outcome, QueueSpec, Url};
 use serde_json::{Value, json};
 
 use crate::client_tls::Authority;
-use crate::node::{Node, free_address, until};
+use crate::node::{Node, free_address, to, until, until_ready};
 
 /// What must never reach a terminal, in a name: it clears the screen, and turns what follows around.
 const HOSTILE: &str = "evil\u{1b}[2J\u{9b}31m\u{202e}";
@@ -146,6 +146,8 @@ async fn an_operator_does_everything_from_another_machine() {
     users_and_vhosts(&operated);
     topology(&operated);
     messages(&operated).await;
+    pauses(&operated);
+    dead_letters(&operated).await;
     clients(&operated).await;
     policies(&operated);
     definitions(&operated);
@@ -262,6 +264,9 @@ async fn messages(operated: &Operated) {
         "messages_unacknowledged",
         "name",
         "operator_policy",
+        "paused",
+        "paused_at",
+        "paused_by",
         "policy",
         "publish_rate",
         "state",
@@ -281,6 +286,66 @@ async fn messages(operated: &Operated) {
     );
     let empty = operated.json(&["queues", "list", "messages", "-p", "shop", "--name", "orders"]);
     assert_eq!(empty["queues"], json!([{ "messages": 0 }]));
+}
+
+fn pauses(operated: &Operated) {
+    let dry = operated.json(&["pause", "orders", "-p", "shop", "--dry-run"]);
+    assert_eq!((&dry["dry_run"], &dry["items"][0]["was_paused"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        operated.told(&["pause", "orders", "-p", "shop"]),
+        "paused queue orders of vhost shop\n"
+    );
+    let listed = operated.json(&["queues", "-p", "shop", "--name", "orders"]);
+    let queue = &listed["queues"][0];
+    assert_eq!((&queue["paused"], &queue["paused_by"]), (&json!(true), &json!("guest")));
+    let describe = ["describe", "--data-dir", operated.node.data_dir().to_str().unwrap()];
+    let describe = [&describe[..], &["queue", "orders", "--vhost", "shop"]].concat();
+    let said = operated.told(&describe);
+    assert!(
+        said.contains("by guest, for ") && said.contains("consumers get no messages"),
+        "{said}"
+    );
+    let resumed = operated.json(&["resume", "orders", "-p", "shop"]);
+    assert_eq!((&resumed["action"], &resumed["count"]), (&json!("resume"), &json!(1)));
+    assert!(!operated.told(&describe).contains("Paused"));
+    operated.refused(1, &["pause", "none", "-p", "shop"]);
+}
+
+async fn dead_letters(operated: &Operated) {
+    assert_eq!(operated.told(&["dead"]), "no dead letters\n");
+    let mut worker = operated.connect("ann", "secret", "shop").await;
+    worker.declare_queue(&QueueSpec::durable("lost")).await.unwrap();
+    worker.declare_queue(&to("found", "lost", &[])).await.unwrap();
+    for _ in 0..3 {
+        let to = Address::queue("found");
+        worker.publish(to, &Properties::default(), b"body").await.unwrap();
+        let got = worker.get("found", false).await.unwrap().unwrap();
+        worker.settle(got.tag, Outcome::DeadLetter).await.unwrap();
+    }
+    until_ready(&mut worker, "lost", 3).await;
+    let dead = operated.json(&["dead", "-p", "shop"]);
+    assert_eq!(dead["dead"][0]["died_in"], "found", "{dead}");
+    assert_eq!((&dead["dead"][0]["count"], &dead["whole"]), (&json!(3), &json!(true)), "{dead}");
+    let table = operated.told(&["dead", "lost", "-p", "shop"]);
+    assert!(table.starts_with("Vhost  Queue  Died in  Reason    Messages"), "{table}");
+    let dry = operated.told(&["retry", "lost", "-p", "shop", "--dry-run"]);
+    assert!(dry.contains("3 would go") && dry.contains("3 to queue found"), "{dry}");
+    let one = operated.json(&["retry", "lost", "-p", "shop", "--at", "2"]);
+    assert_eq!(
+        (&one["action"], &one["sent"], &one["state"]),
+        (&json!("retry"), &json!(1), &json!("done"))
+    );
+    let rest = operated.told(&["retry", "lost", "-p", "shop", "--rate", "1000"]);
+    assert!(rest.contains("2 sent, 0 stay, 0 gone before, of 2 that match"), "{rest}");
+    until_ready(&mut worker, "found", 3).await;
+    let retries = operated.json(&["retries"]);
+    assert_eq!(retries["count"], 3, "{retries}");
+    let shown = operated.json(&["retries", "show", "1-2"]);
+    assert_eq!(shown["sent"], 1);
+    operated.refused(1, &["retries", "stop", "1-99"]);
+    for queue in ["lost", "found"] {
+        operated.told(&["queues", "delete", queue, "-p", "shop"]);
+    }
 }
 
 async fn clients(operated: &Operated) {

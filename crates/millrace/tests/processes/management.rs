@@ -7,7 +7,9 @@
 
 mod cluster;
 mod definitions;
+mod pause;
 mod peek;
+mod retry;
 mod rules;
 
 use std::io::{Read as _, Write as _};
@@ -143,6 +145,7 @@ fn filled(path: &str, vhost: &str) -> String {
         "node",
         "limit",
         "component",
+        "retry",
     ];
     let path =
         parts.iter().fold(path, |path, part| path.replace(&format!("{{{part}}}"), "nothing"));
@@ -195,7 +198,7 @@ fn every_route_refuses_whom_it_must() {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");
             }
         }
-        if path.starts_with("/policies/{vhost}") {
+        if path.starts_with("/policies/{vhost}") || path.ends_with("/pause") {
             assert_ne!(status(secret("maker"), &own), 401, "{what}: who makes policies");
             assert_eq!(status(secret("maker"), &filled(path, "foreign")), 401, "{what}: elsewhere");
             assert_eq!(status(secret("manager"), &own), 401, "{what}: who makes none");

@@ -205,7 +205,14 @@ impl Consumer {
         if !single && !is_draining && !self.is_getting && outside.chance.percent(5) {
             self.is_getting = true;
             let consumer = ConsumerId { session: home.session, number: 2 };
-            requests.push(Request::Get { ticket: GET, group, queue, consumer, no_ack: false });
+            requests.push(Request::Get {
+                ticket: GET,
+                group,
+                queue,
+                consumer,
+                no_ack: false,
+                at: None,
+            });
         }
         if is_draining && !self.is_hurried {
             self.is_hurried = true;

@@ -27,6 +27,7 @@ pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> Q
             is_durable: home.is_durable(),
             is_auto_delete: auto_delete,
             features: (features != Features::default()).then(|| Box::new(features)),
+            is_paused: false,
         },
         dead_letter,
         consumer_timeout_ms: asked.number(CONSUMER_TIMEOUT),

@@ -56,7 +56,14 @@ impl Replay {
     pub(super) fn ask(&self, caller: &mut Caller<'_, '_>) {
         let Target { group, queue, .. } = self.history;
         let consumer = caller.client.consumer_id(self.fetch);
-        caller.ask(|ticket| Request::Get { ticket, group, queue, consumer, no_ack: false });
+        caller.ask(|ticket| Request::Get {
+            ticket,
+            group,
+            queue,
+            consumer,
+            no_ack: false,
+            at: None,
+        });
     }
 
     /// A message of the history has come, `ready` being how many more there are. Whether another is to be asked for.

@@ -39,6 +39,7 @@ fn letters_are_rabbitmqs_to_the_byte() {
             time_s: time.parse().unwrap(),
             exchange: if exchange == "-" { "" } else { exchange },
             key: (key != "-").then_some(key),
+            retries: None,
         };
         let mut head = BytesMut::new();
         write_letter(&bytes(before.trim()), &death, &mut head);
@@ -51,7 +52,7 @@ fn letters_are_rabbitmqs_to_the_byte() {
 fn a_key_that_is_too_long_is_cut_and_the_message_stays_whole() {
     let key = "k".repeat(254) + "\u{e9}" + &"k".repeat(100);
     let (queue, reason, time_s, exchange) = ("q", Outcome::Rejected, 1, "dlx");
-    let death = Death { queue, reason, time_s, exchange, key: Some(&key) };
+    let death = Death { queue, reason, time_s, exchange, key: Some(&key), retries: None };
     let before = b"\x00\x01k\x10\x00\x02";
     let mut head = BytesMut::new();
     let letter = write_letter(before, &death, &mut head);

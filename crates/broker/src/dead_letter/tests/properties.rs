@@ -16,7 +16,7 @@ use crate::stored::split_head;
 const QUEUE: &str = "where-it-died";
 
 fn death(reason: Outcome, key: Option<&'static str>) -> Death<'static> {
-    Death { queue: QUEUE, reason, time_s: 1_700_000_000, exchange: "dlx", key }
+    Death { queue: QUEUE, reason, time_s: 1_700_000_000, exchange: "dlx", key, retries: None }
 }
 
 /// The headers of a letter made of a message with these.

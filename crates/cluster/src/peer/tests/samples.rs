@@ -290,9 +290,11 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
                 credit
             }
         ),
-        (ticket(), who(), any::<bool>()).prop_map(move |(ticket, (queue, consumer), no_ack)| {
-            Request::Get { ticket, group, queue, consumer, no_ack }
-        }),
+        (ticket(), who(), any::<bool>(), prop::option::of(position())).prop_map(
+            move |(ticket, (queue, consumer), no_ack, at)| {
+                Request::Get { ticket, group, queue, consumer, no_ack, at }
+            }
+        ),
         (ticket(), queue()).prop_map(move |(ticket, queue)| Request::Purge {
             ticket,
             group,
@@ -387,7 +389,12 @@ fn described() -> impl Strategy<Value = Result<Box<DescribedQueue>, NotDescribed
             status: QueueStatus { counters, ..status },
             kept,
             ready_bytes,
-            settings: QueueSettings { is_durable: true, is_auto_delete: false, features },
+            settings: QueueSettings {
+                is_durable: true,
+                is_auto_delete: false,
+                features,
+                is_paused: false,
+            },
             holder_count: holders.len() as u64,
             holders,
         }
@@ -454,8 +461,8 @@ fn peeked_message() -> impl Strategy<Value = PeekedMessage> {
 
 fn peeked() -> impl Strategy<Value = Result<Box<Peeked>, NotPeeked>> {
     prop_oneof![
-        (vec(peeked_message(), 0..4), prop::option::of(position()))
-            .prop_map(|(messages, next)| Ok(Box::new(Peeked { messages, next }))),
+        (vec(peeked_message(), 0..4), prop::option::of(position()), vec(any::<u64>(), 0..5))
+            .prop_map(|(messages, next, ends)| Ok(Box::new(Peeked { messages, next, ends }))),
         prop::sample::select(vec![
             NotPeeked::NoQueue,
             NotPeeked::NoLeader,

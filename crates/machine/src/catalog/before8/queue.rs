@@ -21,6 +21,7 @@ pub(in crate::catalog) fn queue_spec(
             is_durable: durable,
             is_auto_delete: auto_delete,
             features: features(arguments, dead_letter.is_some()),
+            is_paused: false,
         },
         dead_letter,
         consumer_timeout_ms: number(arguments, "x-consumer-timeout"),

@@ -40,11 +40,12 @@ const BITS: u8 = (1 << 4) - 1;
 
 impl QueueSpec {
     /// What a queue becomes that was like this and is to be as `new` says, as far as that can change: its type and what
-    /// it is made of stay, and it stays in its group.
+    /// it is made of stay, and it stays in its group. Nor does a declaration pause a queue.
     pub(in crate::catalog) fn changed_to(&self, new: Self) -> Self {
+        let is_paused = self.settings.is_paused;
         Self {
             queue_type: self.queue_type,
-            settings: self.settings.changed_to(new.settings),
+            settings: QueueSettings { is_paused, ..self.settings.changed_to(new.settings) },
             members: self.members,
             ..new
         }

@@ -25,6 +25,7 @@ impl Exchange {
                 is_durable: self.durable,
                 is_auto_delete: false,
                 features: Some(Box::new(features)),
+                is_paused: false,
             },
             dead_letter: None,
             consumer_timeout_ms: None,

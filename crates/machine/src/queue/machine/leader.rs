@@ -139,6 +139,10 @@ impl QueueMachine {
         }
         found.touch(now_ms);
         found.serve(now_ms, effects);
+        if found.settings.is_paused {
+            self.look_after(queue);
+            return GetReply::Empty;
+        }
         let before_ms = now_ms.saturating_add(1);
         let (mut popped, mut is_held_up, mut waits) = (None, false, false);
         for level in found.levels_mut() {

@@ -63,6 +63,8 @@ pub struct QueuePeek {
     pub messages: Vec<MessageDescription>,
     /// Where others may be. `None`: there are no more.
     pub next: Option<Position>,
+    /// For each priority from 0 on: the number that the next message gets. All that have come are below.
+    pub ends: Vec<u64>,
 }
 
 impl QueueMachine {
@@ -78,6 +80,7 @@ impl QueueMachine {
         let queue = self.queue(queue).filter(|queue| !queue.is_gone)?;
         let levels = queue.levels().filter(|level| level.id().priority() <= from.priority);
         let levels: Vec<&Level> = levels.collect();
+        let ends = || [&queue.main].into_iter().chain(&queue.levels).map(|it| it.store.next_seq);
         for (nth, level) in levels.iter().enumerate() {
             let priority = level.id().priority();
             let seq = if priority == from.priority { from.seq } else { 0 };
@@ -94,9 +97,15 @@ impl QueueMachine {
                 seq => Some(Position { priority, seq }),
             };
             let messages = found.into_iter().map(|(seq, state)| describe(level, seq, state));
-            return Some(QueuePeek { level: level.id(), messages: messages.collect(), next });
+            let (messages, ends) = (messages.collect(), ends().collect());
+            return Some(QueuePeek { level: level.id(), messages, next, ends });
         }
-        Some(QueuePeek { level: queue.id, messages: Vec::new(), next: None })
+        Some(QueuePeek {
+            level: queue.id,
+            messages: Vec::new(),
+            next: None,
+            ends: ends().collect(),
+        })
     }
 }
 

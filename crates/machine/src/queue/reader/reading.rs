@@ -123,10 +123,17 @@ impl Reading<'_> {
         let early = attributes.delayed.take_early(range.clone());
         let early = self.reader.open.at(self.end).intersect(&early);
         into.insert_all(&early);
+        self.take_waiting(range, into);
+    }
+
+    /// The same of what waits alone.
+    pub(crate) fn take_waiting(&mut self, range: Range<u64>, into: &mut Ranges) {
         let mut taken = Ranges::new();
         self.reader.ready.take(range, self.end, &mut taken);
-        attributes.ready_bytes =
-            attributes.ready_bytes.saturating_sub(attributes.bytes_of((&taken).into()));
+        if let Some(attributes) = &mut self.reader.attributes {
+            attributes.ready_bytes =
+                attributes.ready_bytes.saturating_sub(attributes.bytes_of((&taken).into()));
+        }
         into.insert_all(&taken);
     }
 

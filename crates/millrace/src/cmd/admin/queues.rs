@@ -4,7 +4,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::api::Ask;
-use super::column::{count, count_of, flag, rate, size, table, text, text_of, words};
+use super::column::{count, count_of, flag, rate, since, size, table, text, text_of, words};
 use super::deed::{Care, Deed, Target, in_vhost, told};
 use super::failure::Failure;
 use super::list::{self, Listed, Listing};
@@ -46,6 +46,9 @@ const LISTING: Listing = Listing {
         count("consumers", "Consumers"),
         rate("publish_rate", "In", "message_stats.publish_details.rate"),
         rate("ack_rate", "Acked", "message_stats.ack_details.rate"),
+        flag("paused", "Paused"),
+        text("paused_by", "Paused by").seldom(),
+        since("paused_at", "Paused for").seldom(),
         text("policy", "Policy"),
         text("operator_policy", "Operator policy").seldom(),
         text_of("leader", "Leader", "node"),
@@ -101,9 +104,9 @@ pub(crate) struct Which {
     /// All queues of the vhost whose name matches this regular expression; capitals do not matter. Exclusive queues are
     /// left alone
     #[arg(long, value_name = "REGEX", conflicts_with = "names")]
-    matching: Option<String>,
+    pub(crate) matching: Option<String>,
     #[command(flatten)]
-    care: Care,
+    pub(crate) care: Care,
 }
 
 /// Queues that are deleted.
@@ -254,19 +257,23 @@ fn target(vhost: &str, queue: &Value, loss: String, ask: impl FnOnce(&str) -> As
     Target { ask: ask(&label), label, loss, facts }
 }
 
-fn name_of(queue: &Value) -> &str {
+pub(crate) fn name_of(queue: &Value) -> &str {
     queue["name"].as_str().unwrap_or_default()
 }
 
 /// A count that a queue's leader may not have said.
-fn shown_count(queue: &Value, field: &str) -> String {
+pub(crate) fn shown_count(queue: &Value, field: &str) -> String {
     queue[field].as_u64().map_or_else(|| "an unknown number of".to_owned(), |it| it.to_string())
 }
 
 /// The queues that are meant, as they stand.
-async fn which(session: &mut Session, vhost: &str, which: &Which) -> Result<Vec<Value>, Failure> {
+pub(crate) async fn which(
+    session: &mut Session,
+    vhost: &str,
+    which: &Which,
+) -> Result<Vec<Value>, Failure> {
     const COLUMNS: &str =
-        "name,messages,messages_ready,messages_unacknowledged,consumers,exclusive";
+        "name,messages,messages_ready,messages_unacknowledged,consumers,exclusive,paused";
     if let Some(pattern) = &which.matching {
         let path = Path::of(&["queues", vhost]).with("name", pattern).with("use_regex", "true");
         let label = format!("queues of vhost {vhost}");

@@ -171,7 +171,7 @@ impl Connection {
     }
 }
 
-fn age_of(since_ms: u64) -> u64 {
+pub(super) fn age_of(since_ms: u64) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_secs().saturating_sub(since_ms / 1000)
 }

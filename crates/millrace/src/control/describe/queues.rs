@@ -5,10 +5,12 @@ use std::fmt;
 use broker::ConnectionId;
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{
-    Catalog, Counters, Features, GroupId, HolderDescription, Overflow, QueueId, QueueSettings,
+    Catalog, Counters, Features, GroupId, HolderDescription, Overflow, QueueId, QueuePause,
+    QueueSettings,
 };
 use serde::{Deserialize, Serialize};
 
+use super::connections::age_of;
 use crate::control::running::Running;
 use crate::table::{age, bytes, or_dash, pairs, rows, shown};
 
@@ -32,6 +34,9 @@ pub(crate) struct QueueLine {
     group: Option<u32>,
     leader: Option<u64>,
     pub(crate) counts: Option<Counts>,
+    /// Whether its consumers are given nothing.
+    #[serde(default)]
+    pub(crate) paused: bool,
     /// Why its leader does not say more.
     pub(crate) problem: Option<String>,
 }
@@ -71,6 +76,9 @@ pub(crate) struct QueueDetail {
     term: u64,
     voters: Vec<u64>,
     learners: Vec<u64>,
+    /// That its consumers are given nothing.
+    #[serde(default)]
+    pub(crate) paused: Option<Pause>,
     pub(crate) counts: Counts,
     totals: Totals,
     settings: Settings,
@@ -78,6 +86,16 @@ pub(crate) struct QueueDetail {
     pub(crate) consumers: Vec<Holder>,
     /// All of them.
     pub(crate) holders: u64,
+}
+
+/// Who paused a queue, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pause {
+    pub(crate) by: String,
+    /// Milliseconds since 1970.
+    since_ms: u64,
+    /// Seconds since then.
+    age_s: u64,
 }
 
 /// Since the queue was made.
@@ -147,6 +165,13 @@ pub(crate) struct Holder {
 struct Known {
     id: QueueId,
     group: GroupId,
+    is_paused: bool,
+}
+
+impl Known {
+    fn of(queue: &machine::Queue) -> Self {
+        Self { id: queue.id, group: queue.group, is_paused: queue.pause().is_some() }
+    }
 }
 
 /// Why a queue's leader says nothing.
@@ -194,7 +219,7 @@ fn page(
     let following =
         found.queues().filter(|queue| after.as_deref().is_none_or(|after| *queue.name > *after));
     let page = following.take(limit + 1).map(|queue| {
-        let known = Known { id: queue.id, group: queue.group };
+        let known = Known::of(queue);
         (queue.name.clone(), known)
     });
     Ok((found.queues().count(), page.collect()))
@@ -209,18 +234,24 @@ fn no_vhost(catalog: &Catalog, vhost: &str) -> String {
 
 impl QueueLine {
     fn of(name: String, known: &Known, told: Result<Box<DescribedQueue>, NotDescribed>) -> Self {
-        let group = (!known.group.is_local()).then_some(known.group.0);
+        let (group, paused) = ((!known.group.is_local()).then_some(known.group.0), known.is_paused);
         match told {
             Ok(described) => Self {
                 name,
                 group,
                 leader: Some(described.leader.0),
                 counts: Some(Counts::of(&described)),
+                paused,
                 problem: None,
             },
-            Err(why) => {
-                Self { name, group, leader: None, counts: None, problem: Some(problem(why)) }
-            }
+            Err(why) => Self {
+                name,
+                group,
+                leader: None,
+                counts: None,
+                paused,
+                problem: Some(problem(why)),
+            },
         }
     }
 }
@@ -265,6 +296,7 @@ impl QueueDetail {
             term: described.term,
             voters: nodes(&described.voters),
             learners: nodes(&described.learners),
+            paused: queue.pause().map(Pause::of),
             counts: Counts::of(&described),
             totals: Totals::of(&described.queue.status.counters),
             settings: Settings::of(queue, &described.queue.settings),
@@ -276,7 +308,7 @@ impl QueueDetail {
 
 fn known(catalog: &Catalog, vhost: &str, name: &str) -> Result<Known, String> {
     let queue = catalog.queue(vhost, name).ok_or_else(|| no_queue(catalog, vhost, name))?;
-    Ok(Known { id: queue.id, group: queue.group })
+    Ok(Known::of(queue))
 }
 
 fn no_queue(catalog: &Catalog, vhost: &str, name: &str) -> String {
@@ -285,6 +317,13 @@ fn no_queue(catalog: &Catalog, vhost: &str, name: &str) -> String {
     }
     let (vhost, name) = (shown(vhost), shown(name));
     format!("Vhost {vhost} has no queue {name}. See millrace describe queues --vhost {vhost}")
+}
+
+impl Pause {
+    fn of(pause: &QueuePause) -> Self {
+        let QueuePause { by, since_ms } = pause;
+        Self { by: by.clone(), since_ms: *since_ms, age_s: age_of(*since_ms) }
+    }
 }
 
 impl Totals {
@@ -414,12 +453,22 @@ impl fmt::Display for QueueList {
                 known(|counts| counts.delayed),
                 known(|counts| counts.dead_letters),
                 known(|counts| counts.consumers.into()),
+                if queue.paused { "yes".to_owned() } else { "-".to_owned() },
                 queue.group.map_or("memory".to_owned(), |group| group.to_string()),
                 or_dash(queue.leader),
             ]
         };
-        let heads =
-            ["Queue", "Ready", "Unacked", "Delayed", "Dead", "Consumers", "Group", "Leader"];
+        let heads = [
+            "Queue",
+            "Ready",
+            "Unacked",
+            "Delayed",
+            "Dead",
+            "Consumers",
+            "Paused",
+            "Group",
+            "Leader",
+        ];
         rows(out, heads, &queues.iter().map(cells).collect::<Vec<_>>())?;
         let silent: Vec<_> = queues.iter().filter(|queue| queue.problem.is_some()).collect();
         if let [QueueLine { name, problem: Some(problem), .. }, rest @ ..] = &silent[..] {
@@ -463,6 +512,10 @@ impl fmt::Display for QueueDetail {
         ];
         if let Some(owner) = &self.exclusive {
             lines.push(("Exclusive", format!("to connection {owner}")));
+        }
+        if let Some(Pause { by, age_s, .. }) = &self.paused {
+            let (by, age) = (shown(by), age(*age_s));
+            lines.push(("Paused", format!("by {by}, for {age}: consumers get no messages")));
         }
         let Counts { ready, unacked, delayed, dead_letters, kept, ready_bytes, consumers } =
             self.counts;
