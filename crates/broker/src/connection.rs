@@ -5,6 +5,7 @@ pub(crate) mod ack_timeout;
 pub(crate) mod appends;
 pub(crate) mod client;
 pub(crate) mod consumers;
+pub(crate) mod events;
 pub(crate) mod flow;
 pub(crate) mod handshake;
 pub(crate) mod heartbeat;

@@ -10,6 +10,7 @@ mod connection;
 mod credentials;
 pub mod dead_letter;
 pub mod describe;
+pub mod events;
 pub mod first_user;
 pub mod inside;
 pub mod listener;

@@ -26,6 +26,7 @@ mod connection_id;
 pub mod dead_letter;
 mod door;
 mod errors;
+mod events;
 mod first_user;
 mod headers;
 pub mod io;

@@ -34,6 +34,7 @@ use crate::channel::{CLOSE_OK, Channel, PUBLISH, State};
 use crate::config::Config;
 use crate::connection::ConnectionState;
 use crate::connection::client::{Client, WallTime};
+use crate::connection::events::tell_channel;
 use crate::connection::flow::{Flow, Look, taken_back};
 use crate::connection::handshake::Login;
 use crate::connection::heartbeat::Heartbeat;
@@ -471,6 +472,7 @@ impl Session {
         let at = ChannelRef { number, life: self.lives };
         self.channels.insert(number, Box::new(Channel::new(at)));
         self.connection.counts.channels_opened += 1;
+        tell_channel(step, &self.connection.client, "channel.created", number);
         self.connection.client.send(step, number, &Method::ChannelOpenOk(wire::OpenOk));
         Ok(())
     }

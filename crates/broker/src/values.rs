@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use amqp::{FieldTable, FieldValue, Properties, TableRef, ValueRef, Widened};
-use machine::{Arguments, HashProperty, Headers, Value, ValueView};
+use machine::{Arguments, HashProperty, Headers, NodeId, Value, ValueView};
 
 /// The arguments of a declaration.
 pub(crate) fn arguments(table: TableRef<'_>) -> Arguments {
@@ -37,18 +37,46 @@ fn from_value(value: FieldValue) -> Value {
     }
 }
 
+/// A table of the machine's as AMQP's. Depth is bounded: the machine has taken it (`machine::limits::VALUE_DEPTH_MAX`).
+pub(crate) fn field_table(arguments: &Arguments) -> FieldTable {
+    FieldTable(arguments.0.iter().map(|(name, value)| (name.clone(), field(value))).collect())
+}
+
+fn field(value: &Value) -> FieldValue {
+    match value {
+        Value::Bool(value) => FieldValue::Bool(*value),
+        Value::I8(value) => FieldValue::I8(*value),
+        Value::U8(value) => FieldValue::U8(*value),
+        Value::I16(value) => FieldValue::I16(*value),
+        Value::U16(value) => FieldValue::U16(*value),
+        Value::I32(value) => FieldValue::I32(*value),
+        Value::U32(value) => FieldValue::U32(*value),
+        Value::I64(value) => FieldValue::I64(*value),
+        Value::F32(bits) => FieldValue::F32(f32::from_bits(*bits)),
+        Value::F64(bits) => FieldValue::F64(f64::from_bits(*bits)),
+        Value::Decimal { scale, value } => FieldValue::Decimal { scale: *scale, value: *value },
+        Value::LongStr(bytes) => FieldValue::LongStr(bytes.clone()),
+        Value::Bytes(bytes) => FieldValue::Bytes(bytes.clone()),
+        Value::Timestamp(seconds) => FieldValue::Timestamp(*seconds),
+        Value::Array(values) => FieldValue::Array(values.iter().map(field).collect()),
+        Value::Table(table) => FieldValue::Table(field_table(table)),
+        Value::Void => FieldValue::Void,
+    }
+}
+
 /// A message as routing sees it. Remembers whether the route depends on more than the key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Observed<'a> {
     properties: Properties<'a>,
     chance: u64,
+    node: NodeId,
     was_asked: Cell<bool>,
 }
 
 impl<'a> Observed<'a> {
-    /// `chance` is a number drawn for this message.
-    pub(crate) fn new(properties: Properties<'a>, chance: u64) -> Self {
-        Self { properties, chance, was_asked: Cell::new(false) }
+    /// `chance` is a number drawn for this message, `node` the one that its publisher is connected to.
+    pub(crate) fn new(properties: Properties<'a>, chance: u64, node: NodeId) -> Self {
+        Self { properties, chance, node, was_asked: Cell::new(false) }
     }
 
     /// Whether routing looked at more than the key: then the route is this message's alone.
@@ -82,6 +110,11 @@ impl Headers for Observed<'_> {
     fn chance(&self) -> u64 {
         self.was_asked.set(true);
         self.chance
+    }
+
+    /// The same for all messages of a session: it makes no route one message's alone.
+    fn node(&self) -> Option<NodeId> {
+        Some(self.node)
     }
 }
 
@@ -154,7 +187,7 @@ mod tests {
         ]);
         assert_eq!(arguments(table).find("a"), Some(&expected));
         let properties = Properties { headers: Some(table), ..Properties::default() };
-        let message = Observed::new(properties, 7);
+        let message = Observed::new(properties, 7, NodeId(1));
         assert!(!message.was_asked());
         assert_eq!(message.find("a"), Some(ValueView::Nested(expected)));
         assert!(message.was_asked());
@@ -163,12 +196,12 @@ mod tests {
     #[test]
     fn a_route_that_asked_for_a_property_or_for_chance_is_one_messages_alone() {
         let properties = Properties { message_id: Some("id"), ..Properties::default() };
-        let message = Observed::new(properties, 7);
+        let message = Observed::new(properties, 7, NodeId(1));
         assert!(!message.was_asked());
         let id = message.property(HashProperty::MessageId);
         assert_eq!(id, Some(ValueView::LongStr(b"id")));
         assert!(message.was_asked());
-        let message = Observed::new(properties, 7);
+        let message = Observed::new(properties, 7, NodeId(1));
         assert_eq!(message.chance(), 7);
         assert!(message.was_asked());
     }

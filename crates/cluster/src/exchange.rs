@@ -238,6 +238,8 @@ pub enum Output {
     /// look at the catalog. A group then knows a queue before a message for the queue can come. And when a shard answers
     /// the client that declared something, every session routes by it already.
     CatalogApplied {
+        /// Whether this node leads the catalog: it tells what has happened.
+        leads: bool,
         at: Applied,
         entry: Bytes,
         forwards: Vec<(usize, Input)>,

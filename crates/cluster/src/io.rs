@@ -9,6 +9,7 @@ mod alarms;
 mod change;
 mod config;
 mod describe;
+mod events;
 mod failure;
 mod flusher;
 pub mod handle;

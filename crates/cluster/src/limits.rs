@@ -28,6 +28,10 @@ pub const BATCH_BYTES_MAX: usize = 48 << 20;
 
 const _: () = assert!(BATCH_BYTES_MAX + (1 << 20) < crate::peer::limits::FRAME_BYTES_MAX);
 
+/// Events that may wait for their publication, and their bytes. What comes above them is dropped.
+pub const EVENTS_WAITING_MAX: usize = 10_000;
+pub const EVENTS_WAITING_BYTES_MAX: usize = 8 << 20;
+
 /// Bytes of proposals that may wait for their sync in one shard before it takes no more requests.
 pub const UNSYNCED_BYTES: usize = 32 << 20;
 

@@ -7,6 +7,7 @@
 //! It knows that a queue exists and in which group, not what is in it: whether a queue is empty or
 //! used is asked of its group (`QueueMachine::close_queue`).
 
+mod audit;
 mod before8;
 mod binding;
 mod bindings;
@@ -14,6 +15,7 @@ mod command;
 mod destination;
 mod encoding;
 mod exchanges;
+mod explain;
 mod history_names;
 mod limits;
 mod nodes;
@@ -30,10 +32,12 @@ mod vhosts;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use audit::{Actor, AuditRecord, Event, Happened};
 pub use binding::{Binding, BindingChange};
 pub use command::CatalogCommand;
 pub use destination::Destination;
 pub use exchanges::{Exchange, ExchangeKind, ExchangeSpec, HashBy};
+pub use explain::{Explanation, Hop, HopBinding, explain};
 pub use limits::{LimitChange, UserLimits, UserLimitsChange, VhostLimits, VhostLimitsChange};
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
@@ -45,6 +49,7 @@ pub use target::Target;
 pub use users::{Pattern, Permissions, TopicPermissions, User};
 pub use vhosts::{Vhost, VhostMetadata};
 
+use audit::Audit;
 use nodes::{Membership, WIDE_SINCE};
 use queues::NewQueue;
 
@@ -120,6 +125,8 @@ pub struct Catalog {
     next_queue: u64,
     vhosts: BTreeMap<String, Vhost>,
     users: BTreeMap<String, User>,
+    /// What operators changed.
+    audit: Audit,
     /// Which numbered batches were applied.
     producers: Producers,
     // Derived from the above.
@@ -136,6 +143,8 @@ pub struct Catalog {
     // Neither replicated nor derived.
     /// Deleted queues whose dead letters may still be on their way, the latest last.
     departed: VecDeque<Queue>,
+    /// Queues that went while a command is applied, the first ones. `None`: nobody wants to know.
+    gone: Option<Vec<Event>>,
     bounds: Bounds,
 }
 
@@ -197,10 +206,12 @@ impl Catalog {
             next_queue: 1,
             vhosts: BTreeMap::new(),
             users: BTreeMap::new(),
+            audit: Audit::default(),
             producers: Producers::default(),
             queue_names: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             departed: VecDeque::new(),
+            gone: None,
             bounds: Bounds::default(),
             local: BTreeSet::new(),
             group_queues: vec![0; group_count as usize],
@@ -227,13 +238,52 @@ impl Catalog {
         command: CatalogCommand,
         effects: &mut Vec<CatalogEffect>,
     ) -> CatalogReply {
+        self.apply_and_tell(at, command, effects, &mut Vec::new())
+    }
+
+    /// The same, and what happened by it is told, if a queue is bound to the exchange of events.
+    pub fn apply_and_tell(
+        &mut self,
+        at: Applied,
+        command: CatalogCommand,
+        effects: &mut Vec<CatalogEffect>,
+        told: &mut Vec<Happened>,
+    ) -> CatalogReply {
         self.applied_index = self.applied_index.max(at.index);
         if let Err(refusal) = self.check(&command) {
             return CatalogReply::Refused(refusal);
         }
+        let (by, command) = match command {
+            CatalogCommand::Administered { by, command } => (Some(by), *command),
+            CatalogCommand::Note { by, event } => {
+                if self.has_listeners() {
+                    let (by, event) = (Some(by.clone()), (*event).clone());
+                    told.push(Happened { at_ms: at.time_ms, by, event });
+                }
+                self.audit.add(at.time_ms, by, *event);
+                return CatalogReply::Done;
+            }
+            other => (None, other),
+        };
+        let listens = self.has_listeners();
+        let event = (listens || by.is_some()).then(|| audit::event(self, &command)).flatten();
+        // A queue that is deleted by its name is that event itself.
+        let is_deletion = matches!(command, CatalogCommand::DeleteQueue { .. });
+        self.gone = (listens && !is_deletion).then(Vec::new);
         let (reply, has_changed) = self.change(at.time_ms, command, effects);
-        if has_changed {
-            self.version += 1;
+        let gone = self.gone.take();
+        if !has_changed {
+            return reply;
+        }
+        self.version += 1;
+        if listens {
+            let event = event.iter().cloned().map(|event| (by.clone(), event));
+            let gone = gone.into_iter().flatten().map(|event| (None, event));
+            let all = event.chain(gone);
+            told.extend(all.map(|(by, event)| Happened { at_ms: at.time_ms, by, event }));
+        }
+        if let (Some(by), Some(event)) = (by, event) {
+            self.audit.add(at.time_ms, by, event);
         }
         reply
     }
@@ -308,6 +358,15 @@ impl Catalog {
             }
             C::DeletePolicy { vhost, name, kind } => self.check_delete_policy(vhost, name, *kind),
             C::PauseQueue { vhost, name, by } => self.check_pause_queue(vhost, name, by.as_deref()),
+            C::Administered { by, command } => {
+                assert!(!command.is_wrapped(), "a command has one actor");
+                by.check()?;
+                self.check(command)
+            }
+            C::Note { by, event } => {
+                by.check()?;
+                event.check()
+            }
             C::RaiseVersion { .. } | C::SetWideGroups { .. } | C::Remark { .. } => Ok(()),
         }
     }
@@ -407,6 +466,7 @@ impl Catalog {
                 if self.agreed >= WIDE_SINCE {
                     self.membership.begin_wide();
                 }
+                self.open_events();
                 self.note_membership(has_changed)
             }
             C::SetWideGroups { per_node } => {
@@ -440,6 +500,8 @@ impl Catalog {
                 let pause = by.map(|by| QueuePause { by, since_ms: time_ms });
                 self.pause_queue(&vhost, &name, pause, effects)
             }
+            // Taken apart by `apply`.
+            C::Administered { .. } | C::Note { .. } => false,
             C::Remark { .. } => true,
         };
         (CatalogReply::Done, has_changed)
@@ -516,6 +578,11 @@ impl Catalog {
 
     pub fn users(&self) -> impl Iterator<Item = &User> {
         self.users.values()
+    }
+
+    /// What operators changed, the oldest first; of earlier changes nothing is known any more.
+    pub fn audit(&self) -> impl DoubleEndedIterator<Item = &AuditRecord> + ExactSizeIterator {
+        self.audit.records()
     }
 
     /// None: the user may not even enter the vhost.

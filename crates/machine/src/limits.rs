@@ -61,6 +61,19 @@ pub const TAGS_MAX: usize = 32;
 /// Bytes of a stored password hash.
 pub const PASSWORD_HASH_BYTES_MAX: usize = 512;
 
+/// Exchanges that are shown on the way of a message that is explained.
+pub const EXPLAINED_HOPS_MAX: usize = 100;
+/// Bindings that are shown of each of them.
+pub const EXPLAINED_BINDINGS_MAX: usize = 500;
+/// Bindings that are looked at one by one for the whole explanation.
+pub const EXPLAINED_LOOKS_MAX: usize = 20_000;
+/// Records of the audit trail: the newest.
+pub const AUDIT_RECORDS_MAX: usize = 10_000;
+/// Bytes of the audit trail, as this crate encodes it.
+pub const AUDIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of what an event says beside names. What is longer is left out.
+pub const EVENT_DETAILS_BYTES_MAX: usize = 4 * 1024;
+
 /// Longest time that an argument may name, ms: ten years, as in RabbitMQ.
 pub const TIME_MS_MAX: u64 = 315_360_000_000;
 /// Keys of messages that a queue may be told to remember.
@@ -109,6 +122,8 @@ pub const DESCRIBED_HOLDERS_MAX: usize = 100;
 
 const _: () = assert!(ARGUMENTS_BYTES_MAX <= VHOST_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(VHOST_ARGUMENTS_BYTES_MAX <= CATALOG_ARGUMENTS_BYTES_MAX);
+const _: () =
+    assert!(EVENT_DETAILS_BYTES_MAX + 8 * NAME_BYTES_MAX <= AUDIT_BYTES_MAX, "a record has room");
 const _: () = assert!(HEADERS_BINDINGS_MAX <= BINDINGS_PER_SOURCE_MAX);
 const _: () = assert!(VALUE_DEPTH_MAX <= VALUE_DEPTH_READ_MAX, "what is written must be readable");
 const _: () = assert!(QUEUES_PER_ENQUEUE_MAX <= u16::MAX as usize, "the count is a u16 in the log");

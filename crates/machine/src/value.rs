@@ -5,6 +5,7 @@
 //! of their own; depth, entries and bytes are bounded by `limits`.
 
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
+use crate::ids::NodeId;
 use crate::limits::{
     ARGUMENT_ENTRIES_MAX, ARGUMENTS_BYTES_FREE, ARGUMENTS_BYTES_MAX, VALUE_DEPTH_MAX,
     VALUE_DEPTH_READ_MAX,
@@ -165,6 +166,11 @@ pub trait Headers {
     /// A number drawn for this message: the same however often it is asked for.
     fn chance(&self) -> u64 {
         0
+    }
+
+    /// The node that its publisher is connected to. `None`: nobody published it, or nobody knows.
+    fn node(&self) -> Option<NodeId> {
+        None
     }
 }
 

@@ -17,7 +17,7 @@ use std::fmt;
 /// | 6 | leaders say who votes in their groups; the catalog holds which groups are wide: `SetWideGroups`, and format 4 of its snapshot; a declaration gets the members that it asks for; nodes renew the stamps of their directories and say so |
 /// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
 /// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, format 6 of snapshots of queues; a queue's leader describes it to other nodes: `Request::Describe` |
-/// | 9 | policies and operator policies: `PutPolicy`, `DeletePolicy`; topic permissions, limits of users and vhosts, what operators say of vhosts, the cluster's name: `SetTopicPermissions` to `SetClusterName`; format 6 of the catalog's snapshot; a leader on another node sends a cancelled consumer what it was given before: `Request::Detach` without `takes_back`; nodes ask each other operators' questions: `Message::Question`, `Message::Told`; a queue's leader lets other nodes look at messages: `Request::Peek`; a queue can be paused: `PauseQueue`, settings of queues with `is_paused`; messages are taken from where they lie: `Request::Get` with a place |
+/// | 9 | policies and operator policies: `PutPolicy`, `DeletePolicy`; topic permissions, limits of users and vhosts, what operators say of vhosts, the cluster's name: `SetTopicPermissions` to `SetClusterName`; format 6 of the catalog's snapshot; a leader on another node sends a cancelled consumer what it was given before: `Request::Detach` without `takes_back`; nodes ask each other operators' questions: `Message::Question`, `Message::Told`; a queue's leader lets other nodes look at messages: `Request::Peek`; exchanges of kind `x-local-random`; the catalog remembers what operators change: `Administered`, `Note`; vhost `/` has the exchange `amq.rabbitmq.event`; a queue can be paused: `PauseQueue`, settings of queues with `is_paused`; messages are taken from where they lie: `Request::Get` with a place |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -66,6 +66,12 @@ impl Version {
     pub const PAUSES: Self = Self(9);
     /// A queue's leader lets other nodes take a message from where it lies: `Request::Get` with a place.
     pub const TAKES: Self = Self(9);
+    /// The catalog remembers what operators change: `Administered`, `Note`.
+    pub const AUDITED: Self = Self(9);
+    /// The vhost `/` has an exchange of events.
+    pub const EVENTS: Self = Self(9);
+    /// There are exchanges of kind `x-local-random`.
+    pub const LOCAL_RANDOM: Self = Self(9);
     /// A queue's leader lets other nodes look at its messages.
     pub const PEEKED: Self = Self(9);
 }

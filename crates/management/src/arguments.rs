@@ -115,6 +115,31 @@ fn field(value: &Json, depth: usize) -> Result<FieldValue, Problem> {
     })
 }
 
+/// The same as the machine's table, for what asks the catalog itself.
+pub(crate) fn machine_table(object: &Map<String, Json>) -> Result<Arguments, Problem> {
+    // It says first whether the depth is right.
+    table(object)?;
+    let fields = object.iter().map(|(name, value)| (name.clone(), machine_value(value)));
+    Ok(Arguments(fields.collect()))
+}
+
+fn machine_value(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::Void,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) => Value::I64(whole),
+            None => Value::F64(number.as_f64().unwrap_or_default().to_bits()),
+        },
+        Json::String(text) => Value::LongStr(text.clone().into_bytes()),
+        Json::Array(values) => Value::Array(values.iter().map(machine_value).collect()),
+        Json::Object(object) => {
+            let fields = object.iter().map(|(name, value)| (name.clone(), machine_value(value)));
+            Value::Table(Arguments(fields.collect()))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

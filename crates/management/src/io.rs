@@ -19,6 +19,7 @@ mod neighbours;
 mod peeks;
 mod perform;
 mod retries;
+mod retry_registry;
 mod server;
 
 pub use api::Api;

@@ -20,6 +20,7 @@
 mod access;
 mod arguments;
 mod asked;
+mod audit;
 mod import;
 pub mod io;
 pub mod limits;

@@ -95,6 +95,9 @@ pub const RATED_QUEUES_MAX: usize = 10_000;
 /// Between two counts that a rate is made of, in milliseconds, at least.
 pub const RATE_SPAN_MS: u64 = 1000;
 
+/// Queues whose leaders are asked what they would do with a message that is explained.
+pub const EXPLAINED_QUEUES_MAX: usize = 100;
+
 /// Queues up to which each leader is asked about each of them: the answer is of this moment. For more, a picture of all
 /// queues is made.
 pub const ASKED_QUEUES_MAX: usize = 1_000;

@@ -1,10 +1,12 @@
 //! All paths: what each needs, and the function that decides what is done.
 
+mod audit;
 mod bindings;
 mod connections;
 pub(crate) mod dead_letters;
 pub(crate) mod definitions;
 mod exchanges;
+pub(crate) mod explain;
 mod feature_flags;
 pub(crate) mod health;
 mod limits;
@@ -211,6 +213,9 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/retries", Need::User, retries::list),
     get("/millrace/retries/{retry}", Need::User, retries::one),
     delete("/millrace/retries/{retry}", Need::User, retries::stop),
+    get("/millrace/audit", Need::Administrator, audit::list),
+    get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),
+    get("/millrace/explain/{vhost}/queues/{queue}", Need::Visible, explain::queue),
     get("/aliveness-test/{vhost}", Need::Vhost, health::aliveness),
     get("/health/checks/alarms", Need::User, health::alarms),
     get("/health/checks/local-alarms", Need::User, health::local_alarms),

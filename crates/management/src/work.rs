@@ -49,6 +49,8 @@ pub(crate) enum Work {
     Retry(Box<Plan>),
     /// Retries of all nodes in these vhosts are shown, or one is stopped.
     Retries { what: Retries, vhosts: BTreeSet<String>, shape: Shape },
+    /// The leaders of these queues are asked how they stand, and that is added to the answer.
+    Explain { queues: Vec<(GroupId, QueueId)>, body: Value, kept: Kept },
     /// Definitions are brought in.
     Import(Box<Import>),
     /// Whether a node has an alarm.
@@ -64,6 +66,15 @@ pub(crate) struct Queues {
     pub(crate) queues: Vec<(GroupId, QueueId)>,
     pub(crate) shape: Shape,
     pub(crate) listed: Listed,
+}
+
+/// What is said of a queue once its leader has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// What it would do with the message.
+    Message,
+    /// How it stands.
+    Queue,
 }
 
 /// How queues are listed.

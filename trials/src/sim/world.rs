@@ -448,7 +448,7 @@ impl World {
                     let task = Task::InstallSnapshot { group, index, accept };
                     self.flush_soon(node, Flush::Task(task));
                 }
-                Output::CatalogApplied { at, entry, forwards } => {
+                Output::CatalogApplied { at, entry, forwards, leads: _ } => {
                     forwarded |= !forwards.is_empty();
                     for (shard, input) in forwards {
                         life.inboxes[shard].push(input);

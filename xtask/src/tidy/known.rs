@@ -79,13 +79,13 @@ const SPREAD: &[Spread] = &[
     Spread {
         package: "crates/machine",
         name: "catalog::Catalog",
-        file_count: 10,
+        file_count: 11,
         reason: "To be mended: each table of the catalog becomes a type of its own.",
     },
     Spread {
         package: "crates/machine",
         name: "queue/machine::QueueMachine",
-        file_count: 7,
+        file_count: 8,
         reason: "Its files are the leader's half, the snapshot, timers, consumers and what is told to \
                  operators: a reader needs one at a time.",
     },

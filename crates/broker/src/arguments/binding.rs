@@ -72,6 +72,7 @@ impl Binding {
                 Some(_) | None => Ok(()),
             },
             ExchangeKind::ConsistentHash => check_weight(&self.key),
+            ExchangeKind::LocalRandom => self.check_local(),
             ExchangeKind::Direct
             | ExchangeKind::Fanout
             | ExchangeKind::Topic
@@ -79,6 +80,17 @@ impl Binding {
             | ExchangeKind::Random
             | ExchangeKind::ModulusHash
             | ExchangeKind::RecentHistory => Ok(()),
+        }
+    }
+
+    /// A queue, without a key.
+    fn check_local(&self) -> Result<(), DeclareError> {
+        if !self.key.is_empty() {
+            return Err(DeclareError::KeyNotPermitted { key: self.key.clone() });
+        }
+        match &self.destination {
+            Destination::Queue(_) => Ok(()),
+            Destination::Exchange(_) => Err(DeclareError::NoLocalQueue),
         }
     }
 

@@ -31,6 +31,10 @@ pub(crate) enum DeclareError {
     InvalidWeight { key: String, is_number: bool },
     /// `x-match` of a binding to a headers exchange is none of the four words.
     InvalidMatch { value: Value },
+    /// A binding to an exchange of local queues has a key.
+    KeyNotPermitted { key: String },
+    /// A binding to an exchange of local queues leads to an exchange.
+    NoLocalQueue,
 }
 
 impl From<Refusal> for DeclareError {

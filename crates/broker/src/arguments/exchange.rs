@@ -109,7 +109,8 @@ impl Declaration {
             | ExchangeKind::Headers
             | ExchangeKind::DelayedMessage
             | ExchangeKind::Random
-            | ExchangeKind::ModulusHash => Ok(()),
+            | ExchangeKind::ModulusHash
+            | ExchangeKind::LocalRandom => Ok(()),
             ExchangeKind::ConsistentHash => self.check_hashed(),
             ExchangeKind::RecentHistory => match self.arguments.find(HISTORY_LENGTH) {
                 Some(got) if !is_length(got) => {

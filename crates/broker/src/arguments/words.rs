@@ -28,6 +28,10 @@ impl From<DeclareError> for Failure {
             DeclareError::InvalidExchange(problem) => invalid_exchange(&problem),
             DeclareError::InvalidWeight { key, is_number } => invalid_weight(&key, is_number),
             DeclareError::InvalidMatch { value } => invalid_match(&value),
+            DeclareError::KeyNotPermitted { key } => {
+                precondition(format!("Non empty binding key '{key}' not permitted"))
+            }
+            DeclareError::NoLocalQueue => precondition("Destination not found"),
         }
     }
 }

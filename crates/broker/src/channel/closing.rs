@@ -9,6 +9,7 @@ use super::publish::Mode;
 use super::waiting::Pending;
 use super::{CLOSE_OK, Channel, State};
 use crate::connection::ConnectionState;
+use crate::connection::events::{tell_channel, tell_consumer};
 use crate::connection::step::Step;
 use crate::connection::tickets::{Groups, Waiting};
 use crate::errors::{Failure, Scope};
@@ -100,6 +101,10 @@ impl Channel {
             tx.roll_back(&mut self.deliveries.unacked, &mut publishers.unfinished);
         }
         let (first, last) = self.deliveries.take_consumers(consumers);
+        for consumer in first.iter().chain(&last).filter_map(|number| consumers.find(*number)) {
+            tell_consumer(caller.step, caller.client, "consumer.deleted", consumer);
+        }
+        tell_channel(caller.step, caller.client, "channel.closed", self.at.number);
         for number in first {
             end_consumer(caller, consumers, number, waiting(number));
         }

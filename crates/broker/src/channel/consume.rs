@@ -13,6 +13,7 @@ use crate::auth::Verb;
 use crate::connection::ReplyAddresses;
 use crate::connection::ack_timeout::AckTimeout;
 use crate::connection::consumers::Consumers;
+use crate::connection::events::tell_consumer;
 use crate::connection::names::Names;
 use crate::connection::tickets::Waiting;
 use crate::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
@@ -176,6 +177,7 @@ impl Deliveries {
             Ok(()) => {
                 consumers.attached(number);
                 if let Some(consumer) = consumers.find(number) {
+                    tell_consumer(caller.step, caller.client, "consumer.created", consumer);
                     let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
                     caller.answer(no_wait, &Method::BasicConsumeOk(answer));
                 }
@@ -225,7 +227,9 @@ impl Deliveries {
         if self.tags.get(&tag) == Some(&number) {
             self.tags.remove(&tag);
         }
-        consumers.remove(number);
+        if let Some(consumer) = consumers.remove(number) {
+            tell_consumer(caller.step, caller.client, "consumer.deleted", &consumer);
+        }
         tell_cancelled(caller, &tag, no_wait);
     }
 }

@@ -16,6 +16,7 @@ use super::unacked::{Run, Unacked};
 use crate::config::Config;
 use crate::connection::ack_timeout::{AckTimeout, timeout_of};
 use crate::connection::consumers::{ChannelRoom, Consumers};
+use crate::connection::events::tell_consumer;
 use crate::errors::{Failure, unknown_tag};
 use crate::headers::{self, Number};
 use crate::limits;
@@ -193,7 +194,9 @@ impl Deliveries {
             let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
             caller.send(&Method::BasicCancel(cancel));
         }
-        consumers.remove(number);
+        if let Some(consumer) = consumers.remove(number) {
+            tell_consumer(caller.step, caller.client, "consumer.deleted", &consumer);
+        }
     }
 
     /// What this channel's consumers may still be given.

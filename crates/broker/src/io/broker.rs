@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster::ClusterHandle;
-use machine::{NodeId, SessionId};
+use machine::{Event, Happened, NodeId, SessionId};
 use oauth::io::Tokens;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, Semaphore};
@@ -136,6 +137,15 @@ impl Broker {
     /// Connections that are open now.
     pub fn connection_count(&self) -> usize {
         self.places.open()
+    }
+
+    /// Tells the exchange of events, if something is bound to it.
+    pub(super) fn tell_event(&self, event: impl FnOnce() -> Event) {
+        if self.cluster.catalog().has_listeners() {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            self.cluster.tell_event(Happened { at_ms, by: None, event: event() });
+        }
     }
 
     /// Random bytes for the next session.

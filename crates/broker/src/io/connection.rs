@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use cluster::AnswerReceiver;
-use machine::SessionId;
+use machine::{Arguments, Event, SessionId, Value};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until};
@@ -25,10 +25,14 @@ use super::place::Place;
 use super::reply_to::Replies;
 use crate::metrics::Metrics;
 use crate::session::driver::{Driver, End, Load, Short, Wants};
-use crate::session::{Input, Judge, Judged, Session, View};
+use crate::session::{Input, Judge, Judged, Notice, Session, View};
 
 /// How long the rest of what a client sends is read after our last byte, so that it arrives.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// What is told of a login, and of one that was refused.
+const LOGIN: &str = "user.authentication.success";
+const NO_LOGIN: &str = "user.authentication.failure";
 
 /// A connection's socket and everything its session needs from outside.
 pub(crate) struct Connection<S> {
@@ -39,6 +43,8 @@ pub(crate) struct Connection<S> {
     broker: Arc<Broker>,
     replies: Replies,
     counted: Counted,
+    /// Whether its client has logged in.
+    is_in: bool,
 }
 
 /// A connection's part of the node's totals.
@@ -102,6 +108,29 @@ fn move_total(total: &AtomicU64, before: u64, now: u64) -> Option<u64> {
     None
 }
 
+fn login_event(name: &str, ear: &Ear, user: &str, details: Arguments) -> Event {
+    let details = peer_of(details, ear);
+    Event::new(name, "", user).with(details)
+}
+
+fn connection_event(name: &str, ear: &Ear, [user, vhost, client]: [&str; 3]) -> Event {
+    let details = Arguments::new()
+        .with("user", text(user))
+        .with("user_provided_name", text(client))
+        .with("connection", text(&ear.id.to_string()))
+        .with("protocol", text("AMQP 0-9-1"));
+    Event::new(name, vhost, &ear.peer.to_string()).with(peer_of(details, ear))
+}
+
+fn peer_of(details: Arguments, ear: &Ear) -> Arguments {
+    let address = text(&ear.peer.ip().to_string());
+    details.with("peer_host", address).with("peer_port", Value::I32(ear.peer.port().into()))
+}
+
+fn text(text: &str) -> Value {
+    Value::LongStr(text.as_bytes().to_vec())
+}
+
 /// What the socket did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moved {
@@ -132,7 +161,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (of_all, load) = (Arc::clone(&broker), Load::default());
         let counted = Counted { broker: of_all, session: ear.session, load, blocked: None };
         let driver = Driver::new(session, broker.config.write_stall);
-        Self { stream, driver, answers, ear, broker, replies, counted }
+        Self { stream, driver, answers, ear, broker, replies, counted, is_in: false }
     }
 
     /// Runs until one side ends. Its place is told how the login goes.
@@ -141,6 +170,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.broker.population.lock().leave(self.ear.session);
         self.ear.close();
         self.broker.metrics.take(self.driver.last_counts());
+        if self.is_in {
+            let line = self.driver.session().describe_line(0);
+            let names = [line.user.as_str(), &line.vhost, &line.client];
+            let event = || connection_event("connection.closed", &self.ear, names);
+            self.broker.tell_event(event);
+        }
         match end {
             End::Done => {
                 // Our last bytes are lost if the socket is closed while the client's are unread.
@@ -149,6 +184,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             End::Stalled => Metrics::count(&self.broker.metrics.limit_write_stall),
             End::Lost => {}
+        }
+    }
+
+    /// A login is an event, too.
+    fn tell_event(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Connected { user, vhost, client } => {
+                self.broker.tell_event(|| login_event(LOGIN, &self.ear, user, Arguments::new()));
+                let names = [user.as_str(), vhost, client];
+                let event = || connection_event("connection.created", &self.ear, names);
+                self.broker.tell_event(event);
+                self.is_in = true;
+            }
+            Notice::Refused { user, why, .. } => {
+                let details = Arguments::new().with("error", text(&why.to_string()));
+                self.broker.tell_event(|| login_event(NO_LOGIN, &self.ear, user, details));
+            }
+            Notice::Unjudged { .. } => {}
         }
     }
 
@@ -246,9 +299,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.counted.set(self.driver.load(), self.driver.blocked());
             let out = self.driver.outputs();
-            if let Some(notice) = out.notice.take() {
+            let (events, notice) = (std::mem::take(&mut out.events), out.notice.take());
+            events.into_iter().for_each(|event| broker.tell_event(|| event));
+            if let Some(notice) = notice {
                 broker.places.tell(&self.ear, &notice);
+                self.tell_event(&notice);
             }
+            let out = self.driver.outputs();
             if let Some(verify) = out.verify.take() {
                 place.checked(true);
                 let broker = Arc::clone(&broker);

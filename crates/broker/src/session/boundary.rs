@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use cluster::{Alarms, Answer, Request};
-use machine::Catalog;
+use machine::{Catalog, Event};
 
 use crate::connection::login::{Judge, Judged, Notice, Verify};
 use crate::population::Quotas;
@@ -88,6 +88,8 @@ pub struct Outputs {
     pub token: Option<Judge>,
     /// For the log, at most one a step.
     pub notice: Option<Notice>,
+    /// For the exchange of events: empty unless something is bound to it.
+    pub events: Vec<Event>,
     /// Close the socket once the bytes are with it.
     pub close: bool,
 }

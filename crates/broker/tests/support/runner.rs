@@ -174,6 +174,10 @@ impl Runner {
                 }
             }
             "topic" | "user-limits" | "vhost-limits" => self.restrict(&words[0], &values),
+            "agree" => {
+                let to = Version(values["version"].parse().unwrap());
+                self.cluster.change(CatalogCommand::RaiseVersion { to });
+            }
             "delete-vhost" => {
                 self.cluster.change(CatalogCommand::DeleteVhost { name: "/".to_owned() });
             }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use machine::{
     Applied, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Command, Corrupt, EntryReader,
-    GroupId, ProducerId, Version,
+    GroupId, Happened, ProducerId, Version,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -237,6 +237,17 @@ pub(crate) fn apply(
     index: u64,
     entry: &Bytes,
 ) -> Result<(Applied, Vec<Applications>), Corrupt> {
+    apply_and_tell(catalog, speaks, index, entry, &mut Vec::new())
+}
+
+/// The same, and what happened by it is told, if anybody listens.
+pub(crate) fn apply_and_tell(
+    catalog: &mut Catalog,
+    speaks: Version,
+    index: u64,
+    entry: &Bytes,
+    told: &mut Vec<Happened>,
+) -> Result<(Applied, Vec<Applications>), Corrupt> {
     let reader = EntryReader::new(entry)?;
     let at = Applied { index, time_ms: reader.time_ms() };
     let mut all = vec![Applications { numbered: None, results: Vec::new() }];
@@ -257,7 +268,7 @@ pub(crate) fn apply(
             Command::Catalog(command) => {
                 let started = matches!(*command, CatalogCommand::NodeStarted { .. });
                 let mut effects = Vec::new();
-                let reply = catalog.apply(at, *command, &mut effects);
+                let reply = catalog.apply_and_tell(at, *command, &mut effects, told);
                 all.last_mut().expect("it began with one").results.push((reply, effects, started));
             }
             Command::Enqueue(_)

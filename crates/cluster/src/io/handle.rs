@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use machine::{Catalog, GroupId, NodeId, NodeInfo, SessionId, Version};
+use machine::{Catalog, Event, GroupId, Happened, NodeId, NodeInfo, SessionId, Version};
 use wal::Identity;
 
+use super::events::Events;
 use super::mailbox::{AnswerBox, Mailbox};
 use super::peers::{Admission, NotTold, PeerCounters, PeerStatus, Peers, Question};
 use super::reports::Reports;
@@ -51,6 +52,8 @@ pub(crate) struct Node {
     /// Locked after the catalog.
     pub(crate) counted: RwLock<Counted>,
     pub(crate) sessions: Sessions,
+    /// On their way to the exchange of events.
+    pub(crate) events: Events,
     pub(crate) counters: Counters,
     alarms: AtomicU8,
     /// Who lacks room on the disk; see [`Short`].
@@ -110,6 +113,8 @@ pub struct Counters {
     pub checkpoints_refused: AtomicU64,
     /// Reads for deliveries whose bytes were not in memory.
     pub fetches: AtomicU64,
+    /// Events that were not published, because too many waited or no group took them.
+    pub events_dropped: AtomicU64,
 }
 
 impl Counters {
@@ -138,6 +143,7 @@ impl Node {
             peers,
             catalog: RwLock::new(catalog),
             sessions: Sessions::default(),
+            events: Events::default(),
             counters: Counters::default(),
             alarms: AtomicU8::new(0),
             short: AtomicU8::new(0),
@@ -155,8 +161,34 @@ impl Node {
     /// Raises and clears alarms; sessions hear of a change.
     pub(crate) fn set_alarms(&self, alarms: Alarms) {
         let bits = u8::from(alarms.memory) | u8::from(alarms.disk) << 1;
-        if self.alarms.swap(bits, Ordering::Relaxed) != bits {
+        let before = self.alarms.swap(bits, Ordering::Relaxed);
+        if before != bits {
             self.sessions.send_to_all(|| Answer::Alarms(alarms));
+            self.tell_alarms(before, bits);
+        }
+    }
+
+    /// Has an event published, if there is room for it.
+    pub(crate) fn tell_event(&self, event: Happened) {
+        if !self.events.push(event) {
+            Counters::add(&self.counters.events_dropped, 1);
+        }
+    }
+
+    /// Alarms that were raised or cleared are events.
+    fn tell_alarms(&self, before: u8, now: u8) {
+        let listens = self.catalog.read().unwrap_or_else(PoisonError::into_inner).has_listeners();
+        for (bit, source) in [(1, "memory"), (2, "disk")].into_iter().filter(|_| listens) {
+            let name = match (before & bit, now & bit) {
+                (0, 0) => continue,
+                (0, _) => "alarm.set",
+                (_, 0) => "alarm.cleared",
+                _ => continue,
+            };
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+            let event = Event::new(name, "", source);
+            self.tell_event(Happened { at_ms, by: None, event });
         }
     }
 
@@ -213,6 +245,21 @@ impl ClusterHandle {
             shard.push(Input::DeadLetterWorkerOpened);
         }
         (session, AnswerReceiver { session, answers, node: Arc::clone(&self.node) })
+    }
+
+    /// Has an event published, if there is room for it. To be told only if [`machine::Catalog::has_listeners`].
+    pub fn tell_event(&self, event: Happened) {
+        self.node.tell_event(event);
+    }
+
+    /// Waits for events, and gives so many at most. For the one task of the node that publishes them.
+    pub async fn next_events(&self, most: usize) -> Vec<Happened> {
+        self.node.events.next(most).await
+    }
+
+    /// Counts events that were not published.
+    pub fn drop_events(&self, count: u64) {
+        Counters::add(&self.node.counters.events_dropped, count);
     }
 
     /// Returns when the node's groups can serve: at once where it is alone, and with a majority of the

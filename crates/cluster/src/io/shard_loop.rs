@@ -12,7 +12,7 @@ use super::mailbox::AnswerBox;
 use super::neighbours;
 use super::store::{Flush, Read, Store};
 use crate::exchange::{Now, Output};
-use crate::group::catalog::{Applications, apply};
+use crate::group::catalog::{Applications, apply_and_tell};
 use crate::housekeeping::Task;
 use crate::limits::UNSYNCED_BYTES;
 use crate::log_writer::Append;
@@ -100,18 +100,23 @@ fn perform(
             Output::Fetch(fetch) => store.read(Read::Fetch(fetch)),
             Output::Peek(peek) => store.read(Read::Peek(peek)),
             Output::Forward { shard, input } => node.shards[shard].push(input),
-            Output::CatalogApplied { at, entry, forwards } => {
+            Output::CatalogApplied { at, entry, forwards, leads } => {
                 // Until all of it is done, no session looks.
                 let mut catalog = node.catalog.write().unwrap_or_else(PoisonError::into_inner);
                 for (shard, input) in forwards {
                     node.shards[shard].push(input);
                 }
                 let before = catalog.membership_version();
-                let applied = apply(&mut catalog, node.speaks, at.index, &entry);
+                let mut told = Vec::new();
+                let applied =
+                    apply_and_tell(&mut catalog, node.speaks, at.index, &entry, &mut told);
                 let (_, all) = applied.expect("the shard has just applied it");
                 if catalog.membership_version() != before || all.iter().any(Applications::has_start)
                 {
                     neighbours::follow(node, &catalog);
+                }
+                if leads {
+                    told.into_iter().for_each(|event| node.tell_event(event));
                 }
             }
             Output::CatalogReplaced { catalog } => {

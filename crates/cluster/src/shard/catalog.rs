@@ -72,7 +72,9 @@ impl Shard {
             }
         }
         if let Some(at) = at {
-            outputs.push(Output::CatalogApplied { at, entry: entry.data.clone(), forwards });
+            let leads = catalog.group.replica.is_leader();
+            let entry = entry.data.clone();
+            outputs.push(Output::CatalogApplied { at, entry, forwards, leads });
         }
         outputs.append(&mut told);
         Ok(())

@@ -67,7 +67,8 @@ impl Used {
 
 fn settings(max_length: u64) -> QueueSettings {
     let features = Features { max_length: Some(max_length), ..Features::default() };
-    QueueSettings { is_durable: true, is_auto_delete: false, features: Some(Box::new(features)) }
+    let features = Some(Box::new(features));
+    QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false }
 }
 
 #[test]

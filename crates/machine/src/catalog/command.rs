@@ -2,6 +2,7 @@
 //!
 //! Numbers are never reused. A field added later makes a new number.
 
+use super::audit::{Actor, Event};
 use super::binding::BindingChange;
 use super::encoding::{
     put_node, put_nodes, put_owner, put_owner_option, read_node, read_nodes, read_owner,
@@ -18,6 +19,9 @@ use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
 use crate::value::Arguments;
 use crate::version::Version;
 
+/// The numbers of those that say who changes something.
+const ADMINISTERED: u8 = 33;
+const NOTE: u8 = 34;
 /// Kept for trials: no other command ever gets this number.
 const REMARK: u8 = 255;
 
@@ -220,6 +224,17 @@ pub enum CatalogCommand {
         /// The user that pauses it. None: it goes on.
         by: Option<String>,
     },
+    /// What an operator changes: who it was is remembered with it. See `audit`.
+    Administered {
+        by: Actor,
+        /// Neither this nor `Note`.
+        command: Box<CatalogCommand>,
+    },
+    /// What an operator has done that is no change of the catalog: remembered, too.
+    Note {
+        by: Actor,
+        event: Box<Event>,
+    },
     /// Stands for a command of the version to come, `Version::TRIAL`, in trials of upgrades. Nobody reads its text.
     Remark {
         text: String,
@@ -236,6 +251,8 @@ impl CatalogCommand {
             | Self::CreateQueue { .. }
             | Self::CreateExchange { .. }
             | Self::CreateBinding(_) => true,
+            // An operator makes room rather than uses it.
+            Self::Administered { .. } | Self::Note { .. } => false,
             Self::DeleteExchange { .. }
             | Self::DeleteQueue { .. }
             | Self::Unbind(_)
@@ -273,10 +290,22 @@ impl CatalogCommand {
         self.kind().1
     }
 
+    /// The same, changed by an operator.
+    #[must_use]
+    pub fn by(self, by: Actor) -> Self {
+        assert!(!self.is_wrapped(), "a command has one actor");
+        Self::Administered { by, command: Box::new(self) }
+    }
+
+    /// Whether it says itself who changes something: then it is inside no other.
+    pub(super) fn is_wrapped(&self) -> bool {
+        matches!(self, Self::Administered { .. } | Self::Note { .. })
+    }
+
     /// The number that its encoding begins with, and the version since which there is one.
     fn kind(&self) -> (u8, Version) {
         match self {
-            Self::DeclareExchange { .. } => (1, Version::FIRST),
+            Self::DeclareExchange { kind, .. } => (1, kind.since()),
             Self::DeleteExchange { .. } => (2, Version::FIRST),
             Self::DeclareQueue { .. } => (3, Version::FIRST),
             Self::DeleteQueue { .. } => (4, Version::FIRST),
@@ -297,7 +326,7 @@ impl CatalogCommand {
             Self::RaiseVersion { to } => (19, *to),
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
             Self::CreateQueue { .. } => (21, Version::SPECS),
-            Self::CreateExchange { .. } => (22, Version::SPECS),
+            Self::CreateExchange { spec, .. } => (22, Version::SPECS.max(spec.routing.since())),
             Self::CreateBinding(_) => (23, Version::SPECS),
             Self::ChangeQueue { .. } => (24, Version::CHANGED_SETTINGS),
             Self::PutPolicy { .. } => (25, Version::POLICIES),
@@ -308,7 +337,11 @@ impl CatalogCommand {
             Self::SetVhostLimits { .. } => (30, Version::POLICIES),
             Self::SetVhostMetadata { .. } => (31, Version::POLICIES),
             Self::SetClusterName { .. } => (32, Version::POLICIES),
-            Self::PauseQueue { .. } => (33, Version::PAUSES),
+            Self::PauseQueue { .. } => (35, Version::PAUSES),
+            Self::Administered { command, .. } => {
+                (ADMINISTERED, command.since().max(Version::AUDITED))
+            }
+            Self::Note { .. } => (NOTE, Version::AUDITED),
             Self::Remark { .. } => (REMARK, Version::TRIAL),
         }
     }
@@ -470,6 +503,15 @@ impl CatalogCommand {
                     put_text(out, by);
                 }
             }
+            Self::Administered { by, command } => {
+                assert!(!command.is_wrapped(), "a command has one actor");
+                by.encode(out);
+                command.encode(out);
+            }
+            Self::Note { by, event } => {
+                by.encode(out);
+                event.encode(out);
+            }
             Self::Remark { text } => {
                 put_text(out, text);
             }
@@ -485,7 +527,21 @@ impl CatalogCommand {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        Ok(match reader.u8()? {
+        let number = reader.u8()?;
+        if number != ADMINISTERED {
+            return Self::read_of(number, reader);
+        }
+        let by = Actor::read(reader)?;
+        let command = match reader.u8()? {
+            ADMINISTERED | NOTE => return Err(reader.corrupt()),
+            inner => Box::new(Self::read_of(inner, reader)?),
+        };
+        Ok(Self::Administered { by, command })
+    }
+
+    /// One that has no other inside.
+    fn read_of(number: u8, reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        Ok(match number {
             1 => Self::DeclareExchange {
                 vhost: reader.string()?,
                 name: reader.string()?,
@@ -609,11 +665,15 @@ impl CatalogCommand {
                 Self::SetVhostMetadata { vhost, metadata: VhostMetadata::read(reader)? }
             }
             32 => Self::SetClusterName { name: reader.string()? },
-            33 => Self::PauseQueue {
+            35 => Self::PauseQueue {
                 vhost: reader.string()?,
                 name: reader.string()?,
                 by: if reader.bool()? { Some(reader.string()?) } else { None },
             },
+            NOTE => {
+                let by = Actor::read(reader)?;
+                Self::Note { by, event: Box::new(Event::read(reader)?) }
+            }
             REMARK => Self::Remark { text: reader.string()? },
             _ => return Err(Corrupt::newer("a catalog command of an unknown kind")),
         })

@@ -36,6 +36,9 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// The name of the exchange of events, which RabbitMQ's plugin gives it.
+    pub const EVENTS: &str = "amq.rabbitmq.event";
+
     /// Durable, without flags.
     pub(super) fn new(name: String, spec: ExchangeSpec, arguments: Arguments) -> Self {
         Self {
@@ -102,6 +105,12 @@ impl Exchange {
     /// The queue, if it is to have this message.
     pub(super) fn history_for(&self, headers: &dyn Headers) -> Option<Target> {
         self.history.filter(|_| headers.find(NO_STORE) != Some(ValueView::Bool(true)))
+    }
+
+    /// Where events are published, in the vhost that every cluster begins with, from `Version::EVENTS` on.
+    pub(super) fn of_events() -> Self {
+        let spec = ExchangeSpec::plain(ExchangeKind::Topic);
+        Self::new(Self::EVENTS.to_owned(), spec, Arguments::new()).with_flags(true, false, true)
     }
 
     /// What every vhost has.

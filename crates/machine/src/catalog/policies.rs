@@ -175,6 +175,11 @@ impl Policy {
         Self { name, spec, matches }
     }
 
+    /// Of several the one with the highest rank counts. Of equal priority that is the first name: the same on all nodes.
+    fn rank(&self) -> (i32, std::cmp::Reverse<&str>) {
+        (self.spec.priority, std::cmp::Reverse(&self.name))
+    }
+
     pub(super) fn is_about(&self, subject: Subject, name: &str) -> bool {
         self.spec.applies_to.is_about(subject) && self.matches.allows(name)
     }
@@ -199,6 +204,14 @@ impl Policies {
         }
     }
 
+    /// Those of one kind that are about something: the one that counts first.
+    pub(super) fn about(&self, kind: PolicyKind, subject: Subject, name: &str) -> Vec<&Policy> {
+        let all = self.of(kind).values().filter(|policy| policy.is_about(subject, name));
+        let mut all: Vec<&Policy> = all.collect();
+        all.sort_by(|one, other| other.rank().cmp(&one.rank()));
+        all
+    }
+
     /// What they say of a queue. Of what the cluster keeps for itself they say nothing.
     pub(super) fn govern_queue(&self, kind: QueueType, name: &str) -> Option<Box<Governed>> {
         if exchange_of(name).is_some() {
@@ -211,10 +224,7 @@ impl Policies {
     pub(super) fn govern(&self, subject: Subject, name: &str) -> Option<Box<Governed>> {
         let best = |policies: &BTreeMap<String, Policy>| {
             let about = policies.values().filter(|policy| policy.is_about(subject, name));
-            // Of equal priority the first name: the same on all nodes.
-            let ranked =
-                about.map(|policy| (policy.spec.priority, std::cmp::Reverse(&policy.name)));
-            ranked.max().map(|(_, std::cmp::Reverse(name))| name.clone())
+            about.max_by_key(|policy| policy.rank()).map(|policy| policy.name.clone())
         };
         let (policy, operator_policy) = (best(&self.user), best(&self.operator));
         if policy.is_none() && operator_policy.is_none() {

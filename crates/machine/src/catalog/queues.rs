@@ -124,6 +124,11 @@ impl Queue {
         }
     }
 
+    /// What it is as declared: without what policies say.
+    pub fn declared(&self) -> &QueueSpec {
+        &self.spec
+    }
+
     /// What it is now, apart from its name and its place: as declared, and as policies say.
     pub fn spec(&self) -> &QueueSpec {
         self.under.as_deref().unwrap_or(&self.spec)

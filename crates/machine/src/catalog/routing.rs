@@ -72,6 +72,7 @@ pub(super) enum Routes {
     Random(choice::Choice),
     ModulusHash(choice::Choice),
     RecentHistory(fanout::Fanout),
+    LocalRandom(choice::Choice),
 }
 
 impl Routes {
@@ -89,6 +90,7 @@ impl Routes {
             }
             K::Random => Self::Random(choice::Choice::default()),
             K::ModulusHash => Self::ModulusHash(choice::Choice::default()),
+            K::LocalRandom => Self::LocalRandom(choice::Choice::default()),
         }
     }
 
@@ -99,7 +101,9 @@ impl Routes {
             Self::Topic(topic) => topic.insert(&binding.key, dest),
             Self::Headers(rules) => rules.insert(&binding.arguments, dest),
             Self::ConsistentHash(ring) => ring.insert(binding, dest),
-            Self::Random(choice) | Self::ModulusHash(choice) => choice.insert(dest),
+            Self::Random(choice) | Self::ModulusHash(choice) | Self::LocalRandom(choice) => {
+                choice.insert(dest);
+            }
         }
     }
 
@@ -110,7 +114,9 @@ impl Routes {
             Self::Topic(topic) => topic.remove(&binding.key, dest),
             Self::Headers(rules) => rules.remove(&binding.arguments, dest),
             Self::ConsistentHash(ring) => ring.remove(binding, dest),
-            Self::Random(choice) | Self::ModulusHash(choice) => choice.remove(dest),
+            Self::Random(choice) | Self::ModulusHash(choice) | Self::LocalRandom(choice) => {
+                choice.remove(dest);
+            }
         }
     }
 }

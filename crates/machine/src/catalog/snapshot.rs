@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::audit::Audit;
 use super::before8::{exchange_spec, queue_spec};
 use super::binding::Binding;
 use super::destination::Destination;
@@ -26,7 +27,8 @@ use crate::version::Version;
 
 /// 2 knows producers of numbered batches, and nodes; 3 what the cluster has agreed on, once that is a version that
 /// knows 3; 4 which groups are wide, once that is a version that knows 4; 5 the specs of queues and exchanges,
-/// likewise; 6 policies, limits, topic permissions, what operators call things and paused queues, likewise.
+/// likewise; 6 policies, limits, topic permissions, what operators call things and what they changed, and paused queues,
+/// likewise.
 const FORMAT: u8 = 6;
 /// The first format that holds specs.
 const SPECS_SINCE: u8 = 5;
@@ -67,6 +69,7 @@ impl Catalog {
         if format >= POLICIES_SINCE {
             put_text(&mut out, &self.name);
             put_pauses(&mut out, self);
+            self.audit.encode(&mut out);
         }
         out
     }
@@ -127,6 +130,7 @@ impl Catalog {
         if format >= POLICIES_SINCE {
             catalog.name = reader.string()?;
             catalog.read_pauses(&mut reader)?;
+            catalog.audit = Audit::read(&mut reader)?;
         }
         reader.end()?;
         Ok(catalog)

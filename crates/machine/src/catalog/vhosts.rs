@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use super::bindings::Bindings;
 use super::exchanges::Exchange;
+use super::history_names::exchange_of;
 use super::limits::{VhostLimits, VhostLimitsChange};
 use super::policies::{Policies, Policy, PolicyKind, PolicySpec, Subject};
 use super::queues::Queue;
@@ -20,7 +21,11 @@ use super::{Catalog, CatalogEffect, check_name, not_found};
 use crate::ids::{NodeId, QueueId, SessionOwner};
 use crate::limits::{POLICIES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOSTS_MAX};
 use crate::value::Arguments;
+use crate::version::Version;
 pub use metadata::VhostMetadata;
+
+/// The vhost that every cluster begins with, and that has the exchange of events.
+const DEFAULT: &str = "/";
 
 /// One virtual host.
 #[derive(Clone, Debug)]
@@ -91,6 +96,14 @@ impl Vhost {
         self.policies.of(kind).values()
     }
 
+    /// Those that are about a queue, the one that counts first.
+    pub fn policies_about(&self, kind: PolicyKind, queue: &Queue) -> Vec<&Policy> {
+        if exchange_of(&queue.name).is_some() {
+            return Vec::new();
+        }
+        self.policies.about(kind, Subject::Queue(queue.queue_type()), &queue.name)
+    }
+
     pub fn policy(&self, kind: PolicyKind, name: &str) -> Option<&Policy> {
         self.policies.of(kind).get(name)
     }
@@ -134,7 +147,8 @@ impl Catalog {
         if self.vhosts.len() >= VHOSTS_MAX {
             return Err(Refusal::LimitReached { kind: Kind::Vhost, max: VHOSTS_MAX });
         }
-        self.check_exchange_count(Exchange::predeclared().count())
+        // One more: the exchange of events.
+        self.check_exchange_count(Exchange::predeclared().count() + usize::from(name == DEFAULT))
     }
 
     pub(super) fn create_vhost(&mut self, name: String) -> bool {
@@ -143,7 +157,24 @@ impl Catalog {
         }
         let vhost = Vhost::new(&name);
         self.vhosts.insert(name, vhost);
+        self.open_events();
         true
+    }
+
+    /// Makes the exchange of events, as soon as all members know of it.
+    pub(super) fn open_events(&mut self) {
+        if self.agreed < Version::EVENTS {
+            return;
+        }
+        if let Some(vhost) = self.vhosts.get_mut(DEFAULT) {
+            vhost.exchanges.entry(Exchange::EVENTS.to_owned()).or_insert_with(Exchange::of_events);
+        }
+    }
+
+    /// Whether something is bound to the exchange of events. If not, nobody need tell of any.
+    pub fn has_listeners(&self) -> bool {
+        let vhost = self.vhosts.get(DEFAULT);
+        vhost.is_some_and(|vhost| vhost.bindings.has_source(Exchange::EVENTS))
     }
 
     pub(super) fn check_set_vhost_metadata(

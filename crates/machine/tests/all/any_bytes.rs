@@ -1,11 +1,11 @@
 //! Whatever the bytes: a value or `Corrupt`, never a panic; and what is taken is taken alike.
 
 use machine::{
-    Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
-    ConsumerId, ConsumerSpec, Dedup, EntryReader, Features, Goal, GroupId, Messages, NoHeaders,
-    NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules, PolicySpec, ProducerId, PublishedBy,
-    QueueId, QueueMachine, QueueSettings, QueueType, Ranges, Retry, SessionId, UserLimits, Value,
-    Version, VhostMetadata, check_commands,
+    Actor, Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog,
+    CatalogCommand, ConsumerId, ConsumerSpec, Dedup, EntryReader, Event, Features, Goal, GroupId,
+    Messages, NoHeaders, NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules, PolicySpec,
+    ProducerId, PublishedBy, QueueId, QueueMachine, QueueSettings, QueueType, Ranges, Retry,
+    SessionId, UserLimits, Value, Version, VhostMetadata, check_commands,
 };
 use proptest::prelude::*;
 
@@ -306,6 +306,11 @@ fn some_restrictions() -> Vec<Vec<u8>> {
             vhost: "/".into(),
             name: "one".into(),
             by: Some("ann".into()),
+        },
+        CatalogCommand::SetClusterName { name: "west".into() }.by(Actor::new("ann", "[::1]:9")),
+        CatalogCommand::Note {
+            by: Actor::new("ann", ""),
+            event: Box::new(Event::new("queue.purged", "/", "q")),
         },
     ];
     let bytes = |command: &CatalogCommand| {

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use crate::world::World;
 use machine::{
-    Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog, CatalogCommand,
-    CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup, Destination, Effect,
-    EntryReader, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy, HashProperty, LimitChange,
-    NoHeaders, NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId,
-    QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retry,
-    SessionId, SessionOwner, UserLimits, Value, Version, VhostLimitsChange, VhostMetadata,
-    check_commands,
+    Actor, Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog,
+    CatalogCommand, CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup,
+    Destination, Effect, EntryReader, Event, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy,
+    HashProperty, LimitChange, NoHeaders, NodeId, Outcome, Overflow, PolicyKind, PolicyRules,
+    PolicySpec, ProducerId, QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType,
+    Ranges, Retry, SessionId, SessionOwner, UserLimits, Value, Version, VhostLimitsChange,
+    VhostMetadata, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -761,6 +761,29 @@ fn commands_with_restrictions_are_read() {
     assert_eq!(read.collect::<Vec<_>>(), commands_with_restrictions());
 }
 
+/// What operators change and do, with who they are.
+fn commands_with_actors() -> Vec<CatalogCommand> {
+    let actor = || Actor::new("ann", "[::1]:50000");
+    let purged = Event::new("queue.purged", "/", "one");
+    let purged = purged.with(Arguments::new().with("messages", Value::I64(3)));
+    vec![
+        CatalogCommand::CreateVhost { name: "audited".into() }.by(actor()),
+        CatalogCommand::Note { by: actor(), event: Box::new(purged) },
+    ]
+}
+
+#[test]
+fn commands_with_actors_are_read() {
+    let mut batch = Batch::new();
+    commands_with_actors().iter().for_each(|command| batch.catalog(command));
+    let entry = golden("audit-entry-v1.hex", &batch.stamp(0));
+    let read = EntryReader::new(&entry).expect("a golden entry").map(|command| match command {
+        Ok((_, Command::Catalog(command))) => *command,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(read.collect::<Vec<_>>(), commands_with_actors());
+}
+
 #[test]
 fn snapshots_of_the_catalog_of_version_6_are_read() {
     let mut catalog = catalog();
@@ -771,8 +794,10 @@ fn snapshots_of_the_catalog_of_version_6_are_read() {
         commands_with_policies(),
         commands_with_restrictions(),
         commands_with_pauses(),
-    ];
-    for command in commands.concat() {
+        commands_with_actors(),
+    ]
+    .concat();
+    for command in commands {
         let reply = catalog.apply(at, command, &mut Vec::new());
         assert!(!matches!(reply, CatalogReply::Refused(_)), "{reply:?}");
     }

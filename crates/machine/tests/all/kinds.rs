@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::world::{KINDS, World};
 use machine::{
-    Arguments, CatalogCommand, Destination, ExchangeKind, HashProperty, Headers, NoHeaders,
-    PublishedBy, Refusal, RouteError, Target, Value, ValueView,
+    Arguments, Catalog, CatalogCommand, CatalogReply, Destination, ExchangeKind, ExchangeSpec,
+    HashProperty, Headers, NoHeaders, NodeId, NodeInfo, PublishedBy, QueueHome, QueueSettings,
+    QueueSpec, QueueType, Refusal, RouteError, SessionId, SessionOwner, Target, Value, ValueView,
+    Version,
 };
 
 /// A message as routing may look at it.
@@ -16,6 +18,7 @@ struct Message {
     message_id: Option<String>,
     timestamp: Option<u64>,
     chance: u64,
+    node: Option<NodeId>,
 }
 
 impl Headers for Message {
@@ -39,6 +42,10 @@ impl Headers for Message {
 
     fn chance(&self) -> u64 {
         self.chance
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.node
     }
 }
 
@@ -350,6 +357,129 @@ fn a_random_exchange_uses_all_destinations_alike_and_only_one_for_a_message() {
         .map(|chance| route(&world, "k", &Message { chance, ..Message::default() }))
         .collect();
     assert_eq!(counts(&routed), BTreeMap::from([("a", 100), ("b", 200)]));
+}
+
+/// Queues of a cluster of three: in the memory of node 2, and in the group of each node.
+fn local_world() -> World {
+    let node = |number| NodeInfo {
+        node: NodeId(number),
+        address: format!("node-{number}:5680"),
+        incarnation: number,
+    };
+    let mut world = World::new();
+    world.catalog = Catalog::genesis(&[node(1), node(2), node(3)], 1);
+    world.apply(CatalogCommand::RaiseVersion { to: Version::LOCAL_RANDOM });
+    let create = |name: &str, home| CatalogCommand::CreateQueue {
+        vhost: "/".to_owned(),
+        name: name.to_owned(),
+        home,
+        spec: Box::new(plain(home)),
+        arguments: Arguments::new(),
+    };
+    world.apply(create_exchange(ExchangeKind::LocalRandom));
+    let mine = SessionOwner { node: NodeId(2), session: SessionId(7) };
+    let homes = [
+        ("m", QueueHome::Session(mine)),
+        ("one", QueueHome::Group),
+        ("two", QueueHome::Group),
+        ("three", QueueHome::Group),
+    ];
+    for (name, home) in homes {
+        world.apply(create(name, home));
+        world.apply(World::bind("x", queue(name), ""));
+    }
+    world
+}
+
+fn plain(home: QueueHome) -> QueueSpec {
+    QueueSpec {
+        queue_type: QueueType::Classic,
+        settings: QueueSettings {
+            is_durable: home.is_durable(),
+            is_auto_delete: false,
+            features: None,
+            is_paused: false,
+        },
+        dead_letter: None,
+        consumer_timeout_ms: None,
+        members: None,
+    }
+}
+
+fn create_exchange(kind: ExchangeKind) -> CatalogCommand {
+    CatalogCommand::CreateExchange {
+        vhost: "/".to_owned(),
+        name: "x".to_owned(),
+        auto_delete: false,
+        internal: false,
+        node: None,
+        spec: Box::new(ExchangeSpec::plain(kind)),
+        arguments: Arguments::new(),
+    }
+}
+
+/// Where messages that are published at a node go, each with its chance.
+fn published_at(world: &World, node: Option<u64>) -> Vec<String> {
+    let node = node.map(NodeId);
+    let message = |chance| Message { chance, node, ..Message::default() };
+    (0..1_200).map(|chance| route(world, "k", &message(chance))).collect()
+}
+
+#[test]
+fn a_local_random_exchange_uses_the_queues_of_the_publishers_node_and_others_only_if_it_has_none() {
+    let mut world = local_world();
+    let led_by = |world: &World, name: &str| {
+        let group = world.catalog.queue("/", name).expect("a queue").group;
+        world.catalog.preferred_leader(group).expect("a durable queue").0
+    };
+    let durable = ["one", "two", "three"];
+    let mut nodes = durable.map(|name| led_by(&world, name));
+    let of_node = |nodes: &[u64; 3], node| {
+        let place = nodes.iter().position(|led| *led == node);
+        durable[place.expect("each node leads one")]
+    };
+    assert_eq!(counts(&published_at(&world, Some(1))), [(of_node(&nodes, 1), 1_200)].into());
+    let at_two = [(of_node(&nodes, 2), 600), ("m", 600)].into();
+    assert_eq!(counts(&published_at(&world, Some(2))), at_two);
+    // Nobody's, and of a node that has none: any queue will do.
+    let all = BTreeMap::from([("m", 300), ("one", 300), ("two", 300), ("three", 300)]);
+    assert_eq!(counts(&published_at(&world, None)), all);
+    assert_eq!(counts(&published_at(&world, Some(9))), all);
+    // Who leads a group is asked for each message.
+    let group = world.catalog.queue("/", of_node(&nodes, 1)).expect("a queue").group;
+    let voters = vec![NodeId(3), NodeId(1), NodeId(2)];
+    world.apply(CatalogCommand::SetVoters { group, voters });
+    assert_eq!(counts(&published_at(&world, Some(1))), all);
+    nodes = durable.map(|name| led_by(&world, name));
+    assert_eq!(nodes.iter().filter(|node| **node == 3).count(), 2);
+    assert_eq!(counts(&published_at(&world, Some(3))).len(), 2);
+}
+
+#[test]
+fn a_local_random_exchange_is_refused_before_its_version() {
+    let mut world = World::new();
+    world.apply(CatalogCommand::RaiseVersion { to: Version::SPECS });
+    let refusal = Refusal::NotYet { since: Version::LOCAL_RANDOM, agreed: Version::SPECS };
+    let delayed = ExchangeSpec {
+        kind: ExchangeKind::DelayedMessage,
+        ..ExchangeSpec::plain(ExchangeKind::LocalRandom)
+    };
+    let mut inside = create_exchange(ExchangeKind::LocalRandom);
+    if let CatalogCommand::CreateExchange { spec, .. } = &mut inside {
+        **spec = delayed;
+    }
+    for command in [
+        declare(&world, "x", ExchangeKind::LocalRandom, &[]),
+        create_exchange(ExchangeKind::LocalRandom),
+        inside,
+    ] {
+        assert_eq!(world.apply(command), CatalogReply::Refused(refusal.clone()));
+    }
+    // What a log of before version 8 says of it means what it meant then.
+    let of_old = [("x-delayed-type", text("x-local-random"))];
+    world.apply(declare(&world, "x", ExchangeKind::DelayedMessage, &of_old));
+    let exchange = world.catalog.exchange("/", "x").expect("an exchange");
+    assert_eq!(exchange.routing(), ExchangeKind::Direct);
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 mod any_bytes;
 mod arguments;
+mod audit;
 mod catalog;
 mod delivered;
 mod described;
+mod events;
+mod explain;
 mod features_random;
 mod golden;
 mod histories;

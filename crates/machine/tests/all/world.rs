@@ -5,7 +5,7 @@ use machine::{
     Destination, ExchangeKind, NodeId, QueueId, SessionId, SessionOwner, Value,
 };
 
-/// All kinds of exchanges.
+/// All kinds of exchanges that every version has.
 pub(crate) const KINDS: [ExchangeKind; 9] = [
     ExchangeKind::Direct,
     ExchangeKind::Fanout,

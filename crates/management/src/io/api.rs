@@ -11,7 +11,7 @@ use cluster::ClusterHandle;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
-use super::retries::Registry;
+use super::retry_registry::Registry;
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
 use crate::node::{Facts, Totals};
 use crate::picture::Picture;

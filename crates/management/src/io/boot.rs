@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use machine::{Catalog, CatalogCommand, Version};
+use machine::{Actor, Catalog, CatalogCommand, Version};
 use serde_json::Value;
 
 use super::api::Api;
@@ -76,10 +76,11 @@ impl BootDefinitions {
         // A node of a cluster whose others are older goes on with what they know.
         let _ = tokio::time::timeout(AGREEING, agreed).await;
         let why = |problem| format!("{}: {}", self.path.display(), words(problem));
+        let by = Actor::new(ITSELF, "");
         let is_new = self.is_all_of(&cluster.catalog());
         loop {
             let wanted = read(&cluster.catalog(), &self.body).map_err(why)?;
-            match import(api, wanted, Differing::Stay).await {
+            match import(api, &by, wanted, Differing::Stay).await {
                 // Without a majority the node waits, as it does before: what is in already is brought in again.
                 Err(Problem::Unavailable(told)) => {
                     tracing::warn!(
@@ -93,7 +94,7 @@ impl BootDefinitions {
             }
         }
         if is_new && self.has_users() && !self.users.iter().any(|user| user == GUEST) {
-            change(api, CatalogCommand::DeleteUser { name: GUEST.to_owned() })
+            change(api, &by, CatalogCommand::DeleteUser { name: GUEST.to_owned() })
                 .await
                 .map_err(why)?;
         }
@@ -114,6 +115,9 @@ impl BootDefinitions {
             && catalog.queues().all(|queue| named.contains(&(&*queue.vhost, &*queue.name)))
     }
 }
+
+/// Who changes what nobody asked for over HTTP, in RabbitMQ's words.
+const ITSELF: &str = "rmq-internal";
 
 /// The user that every cluster begins with.
 const GUEST: &str = "guest";

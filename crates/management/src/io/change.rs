@@ -1,13 +1,47 @@
 //! Changes of the catalog.
 
-use machine::{CatalogCommand, CatalogReply, Refusal};
+use machine::{Actor, CatalogCommand, CatalogReply, Event, Refusal, Version};
 
 use super::api::Api;
 use crate::limits::CHANGE_WAIT;
 use crate::reply::Problem;
 
-/// Changes the catalog.
-pub(super) async fn change(api: &Api, command: CatalogCommand) -> Result<CatalogReply, Problem> {
+/// Changes the catalog. It remembers who did, if all nodes know how.
+pub(super) async fn change(
+    api: &Api,
+    by: &Actor,
+    command: CatalogCommand,
+) -> Result<CatalogReply, Problem> {
+    let command = if remembers(api) { command.by(by.clone()) } else { command };
+    changed(api, command).await
+}
+
+/// Has the catalog remember what was done. It is done, whether that succeeds or not.
+pub(super) async fn note(api: &Api, by: &Actor, event: Event) {
+    if !remembers(api) {
+        return;
+    }
+    let (name, vhost, object) = (event.name.clone(), event.vhost.clone(), event.object.clone());
+    let note = CatalogCommand::Note { by: by.clone(), event: Box::new(event) };
+    if let Err(why) = changed(api, note).await {
+        let user = &by.user;
+        tracing::warn!(
+            user,
+            event = name,
+            vhost,
+            object,
+            ?why,
+            "audit trail: what this user has done over HTTP could not be added. It is in this line alone"
+        );
+    }
+}
+
+fn remembers(api: &Api) -> bool {
+    api.0.cluster.catalog().agreed() >= Version::AUDITED
+}
+
+/// The same without a word of who it was.
+pub(super) async fn changed(api: &Api, command: CatalogCommand) -> Result<CatalogReply, Problem> {
     let reply = api.0.cluster.change(command, CHANGE_WAIT).await;
     let reply = reply.map_err(|why| Problem::Unavailable(why.to_string()))?;
     match reply {
@@ -22,6 +56,7 @@ pub(super) async fn change(api: &Api, command: CatalogCommand) -> Result<Catalog
 
 pub(super) async fn put_user(
     api: &Api,
+    by: &Actor,
     name: String,
     password: String,
     tags: Vec<String>,
@@ -34,5 +69,5 @@ pub(super) async fn put_user(
     let salt = broker::io::first_user::chance().map_err(Problem::Unavailable)?;
     let hashed = tokio::task::spawn_blocking(move || broker::password::hash(&password, salt));
     let password_hash = hashed.await.map_err(|error| Problem::Unavailable(error.to_string()))?;
-    change(api, CatalogCommand::PutUser { name, password_hash, tags }).await.map(drop)
+    change(api, by, CatalogCommand::PutUser { name, password_hash, tags }).await.map(drop)
 }

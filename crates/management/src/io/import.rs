@@ -3,9 +3,11 @@
 //! What was brought in before something is refused stays. The same definitions can be brought in again.
 
 use broker::operator::{self, Asked};
+use machine::Actor;
 
 use super::api::Api;
-use super::change::{change, put_user};
+use super::change::{change, changed, note, put_user};
+use crate::audit;
 use crate::import::Import;
 use crate::reply::{Problem, Reply};
 
@@ -20,19 +22,21 @@ pub(super) enum Differing {
 
 pub(super) async fn import(
     api: &Api,
+    who: &Actor,
     import: Import,
     differing: Differing,
 ) -> Result<Reply, Problem> {
+    let event = audit::of_import(&import);
     let Import { vhosts, users, plain_users, permissions, policies, exchanges, queues, bindings } =
         import;
     for command in vhosts.into_iter().chain(users) {
-        change(api, command).await?;
+        change(api, who, command).await?;
     }
     for (name, password, tags) in plain_users {
-        put_user(api, name, password, tags).await?;
+        put_user(api, who, name, password, tags).await?;
     }
     for command in permissions.into_iter().chain(policies) {
-        change(api, command).await.map_err(named)?;
+        change(api, who, command).await.map_err(named)?;
     }
     let by = operator::owner(api.0.cluster.node());
     for exchange in exchanges {
@@ -59,6 +63,7 @@ pub(super) async fn import(
         let asked = binding.command(&api.0.cluster.catalog(), by);
         make(api, asked).await?;
     }
+    note(api, who, event).await;
     Ok(Reply::done())
 }
 
@@ -79,7 +84,8 @@ fn kept(kind: &str, vhost: &str, name: &str, stays: bool, asked: Asked) -> Asked
 
 async fn make(api: &Api, asked: Asked) -> Result<(), Problem> {
     match asked.map_err(Problem::Bad)? {
-        Some(command) => change(api, command).await.map(drop).map_err(named),
+        // One record speaks for all of them.
+        Some(command) => changed(api, command).await.map(drop).map_err(named),
         None => Ok(()),
     }
 }

@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use cluster::limits::DESCRIBED_QUEUES_MAX;
 use cluster::{DescribedQueue, NotDescribed};
+use http::StatusCode;
 use machine::{GroupId, NodeId, QueueId, QueueStatus};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
-use super::change::{change, put_user};
+use super::change::{change, note, put_user};
 use super::import::Differing;
 use super::{asking, client, connections, deaths, import, model, neighbours, peeks, retries};
+use crate::audit;
 use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
@@ -20,8 +22,8 @@ use crate::page::Shape;
 use crate::picture::{self, Picture, sort_key};
 use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
-use crate::routes::{health, nodes, overview, queues};
-use crate::work::{Listed, Queues, Work};
+use crate::routes::{explain, health, nodes, overview, queues};
+use crate::work::{Kept, Listed, Queues, Work};
 
 pub(super) async fn perform(
     api: &Api,
@@ -29,33 +31,55 @@ pub(super) async fn perform(
     facts: &Facts,
     work: Work,
 ) -> Result<Reply, Problem> {
+    let by = audit::actor(&caller.user, &caller.peer.to_string());
     match work {
         Work::Answer(reply) => Ok(reply),
         Work::Change { commands, reply } => {
             for command in commands {
-                change(api, command).await?;
+                change(api, &by, command).await?;
             }
             Ok(reply)
         }
         Work::PutUser { name, password, tags, then, reply } => {
-            put_user(api, name, password, tags).await?;
+            put_user(api, &by, name, password, tags).await?;
             if let Some(command) = then {
-                change(api, command).await?;
+                change(api, &by, command).await?;
             }
             Ok(reply)
         }
         Work::Queues(listed) => queues(api, listed).await,
+        Work::Explain { queues, body, kept } => Ok(explained(api, &queues, body, kept).await),
         Work::Overview { seen, body } => self::overview(api, facts, seen.as_deref(), body).await,
         Work::Nodes { shape, one } => self::nodes(api, &shape, one).await,
-        Work::Connections(wanted) => connections::connections(api, facts, wanted).await,
+        Work::Connections(wanted) => {
+            let event = audit::of_connections(&wanted.what);
+            let reply = connections::connections(api, facts, wanted).await?;
+            if let Some(event) = event {
+                note(api, &by, event).await;
+            }
+            Ok(reply)
+        }
         Work::Client { vhost, step, reply } => {
-            client::client(api, caller, vhost, step, reply).await
+            let is_new = reply.status == StatusCode::CREATED;
+            let event = audit::of_step(&vhost, &step, is_new);
+            let reply = client::client(api, caller, vhost, step, reply).await?;
+            if let Some(event) = event {
+                note(api, &by, event).await;
+            }
+            Ok(reply)
         }
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
         Work::Deaths(wanted) => deaths::deaths(api, wanted).await,
-        Work::Retry(plan) => retries::start(api, *plan).await,
+        Work::Retry(plan) => {
+            let event = (!plan.is_dry).then(|| audit::of_retry(&plan));
+            let reply = retries::start(api, *plan).await?;
+            if let Some(event) = event {
+                note(api, &by, event).await;
+            }
+            Ok(reply)
+        }
         Work::Retries { what, vhosts, shape } => retries::retries(api, what, vhosts, &shape).await,
-        Work::Import(import) => import::import(api, *import, Differing::Refused).await,
+        Work::Import(import) => import::import(api, &by, *import, Differing::Refused).await,
         Work::Alarms => alarms(api).await,
         Work::QuorumCheck => quorum_check(api).await,
     }
@@ -179,6 +203,31 @@ async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
         return Ok(Reply::of(wanted.shape.columns_of(item)));
     }
     Ok(listed(&wanted.shape, wanted.listed, items))
+}
+
+/// What is explained, with how the queues stand now.
+async fn explained(api: &Api, queues: &[(GroupId, QueueId)], mut body: Value, kept: Kept) -> Reply {
+    let described = describe(api, queues).await;
+    let catalog = api.0.cluster.catalog();
+    let mut items = Vec::new();
+    for ((_, id), told) in queues.iter().zip(&described) {
+        // Who was deleted meanwhile gets nothing.
+        let Some(queue) = catalog.queue_by_id(*id) else { continue };
+        let told = told.as_ref().ok().map(Box::as_ref);
+        match (kept, &mut body) {
+            (Kept::Message, _) => items.push(explain::outcome(&catalog, queue, told)),
+            (Kept::Queue, Value::Object(fields)) => {
+                let dead_letters = explain::dead_letters(&catalog, queue);
+                fields.insert("dead_letters".to_owned(), dead_letters);
+                fields.extend(explain::stands(told));
+            }
+            (Kept::Queue, _) => {}
+        }
+    }
+    if let (Kept::Message, Value::Object(fields)) = (kept, &mut body) {
+        fields.insert("queues".to_owned(), items.into());
+    }
+    Reply::of(body)
 }
 
 fn listed(shape: &Shape, listed: Listed, items: Vec<Value>) -> Reply {

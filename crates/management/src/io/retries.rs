@@ -1,79 +1,23 @@
 //! Retries of dead letters that run on this node, and those of the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use broker::dead_letter::retry::{Plan, Progress, RETRIES_MAX, State};
 use broker::io::retry;
 use http::StatusCode;
-use machine::NodeId;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::api::{Api, now_ms};
 use super::asking;
-use crate::limits::{RETRIES_KEPT, RETRY_WAIT};
+use super::retry_registry::{Entry, Registry};
+use crate::limits::RETRY_WAIT;
 use crate::neighbour::Question;
-use crate::node::name_of;
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
-use crate::routes::retries::{planned, progressed};
+use crate::routes::retries::planned;
 use crate::work::{Retries, Work};
-
-/// Those of this node.
-#[derive(Debug, Default)]
-pub(super) struct Registry {
-    last: u64,
-    all: BTreeMap<u64, Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    vhost: String,
-    queue: String,
-    /// What does not change.
-    plan: Map<String, Value>,
-    started_ms: u64,
-    progress: watch::Receiver<Progress>,
-    stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
-}
-
-impl Entry {
-    fn is_running(&self) -> bool {
-        !self.task.is_finished()
-    }
-
-    fn shown(&self, node: NodeId, number: u64) -> Value {
-        let mut fields = self.plan.clone();
-        fields.insert("id".to_owned(), format!("{}-{number}", node.0).into());
-        fields.insert("node".to_owned(), name_of(node).into());
-        fields.insert("started_at".to_owned(), self.started_ms.into());
-        let mut progress = self.progress.borrow().clone();
-        if !self.is_running() && progress.state == State::Running {
-            // The node stopped before it could say so.
-            progress.state = State::Stopped;
-        }
-        fields.extend(progressed(&progress));
-        Value::Object(fields)
-    }
-}
-
-impl Registry {
-    fn running(&self) -> usize {
-        self.all.values().filter(|entry| entry.is_running()).count()
-    }
-
-    /// Forgets the oldest of those that are over.
-    fn forget_old(&mut self) {
-        let over = self.all.iter().filter(|(_, entry)| !entry.is_running());
-        let over: Vec<u64> = over.map(|(number, _)| *number).collect();
-        for number in over.iter().take(over.len().saturating_sub(RETRIES_KEPT)) {
-            self.all.remove(number);
-        }
-    }
-}
 
 fn lock(api: &Api) -> MutexGuard<'_, Registry> {
     let registry: &Mutex<Registry> = &api.0.retries;

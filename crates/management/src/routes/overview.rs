@@ -16,13 +16,14 @@ pub const RABBITMQ_VERSION: &str = "3.10.8";
 /// Tools read it, and want one.
 pub const ERLANG_VERSION: &str = "25";
 
-const EXCHANGE_TYPES: [&str; 9] = [
+const EXCHANGE_TYPES: [&str; 10] = [
     "direct",
     "fanout",
     "headers",
     "topic",
     "x-consistent-hash",
     "x-delayed-message",
+    "x-local-random",
     "x-modulus-hash",
     "x-random",
     "x-recent-history",

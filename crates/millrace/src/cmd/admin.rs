@@ -12,6 +12,7 @@
 
 mod address;
 mod api;
+mod audit;
 mod bindings;
 mod check;
 mod clients;
@@ -22,6 +23,7 @@ mod dead;
 mod deed;
 mod definitions;
 mod exchanges;
+mod explain;
 mod failure;
 mod limits;
 mod list;
@@ -120,6 +122,12 @@ pub(crate) enum Command {
     /// Write out and bring in what a broker is made of, without messages
     #[command(after_help = definitions::EXAMPLES)]
     Definitions(Box<definitions::Args>),
+    /// Say where a message would go and why, or which setting of a queue is from where
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(Box<explain::Args>),
+    /// Show who changed what: users, permissions, policies, what was deleted and purged
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(Box<audit::Args>),
     /// Check one thing, for Nagios and Kubernetes
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Args>),
@@ -200,6 +208,12 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         }
         Command::Definitions(args) => {
             with(&args.login.clone(), async |session| definitions::run(session, *args).await)
+        }
+        Command::Explain(args) => {
+            with(&args.login.clone(), async |session| explain::run(session, *args).await)
+        }
+        Command::Audit(args) => {
+            with(&args.login.clone(), async |session| audit::run(session, *args).await)
         }
         Command::Check(args) => check::run(*args),
         Command::Wait(args) => {

@@ -5,8 +5,11 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
+mod audit;
 mod cluster;
 mod definitions;
+mod events;
+mod explain;
 mod pause;
 mod peek;
 mod retry;
@@ -191,8 +194,14 @@ fn every_route_refuses_whom_it_must() {
                 assert_eq!(status(secret("watcher"), &foreign), 401, "{what}: who only watches");
             }
         }
-        let secret_parts =
-            ["/users", "/permissions", "/topic-permissions", "/user-limits", "/definitions"];
+        let secret_parts = [
+            "/users",
+            "/permissions",
+            "/topic-permissions",
+            "/user-limits",
+            "/definitions",
+            "/millrace/audit",
+        ];
         if secret_parts.iter().any(|part| path.starts_with(part)) {
             for user in ["manager", "watcher"] {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");

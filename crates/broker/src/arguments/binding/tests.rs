@@ -77,6 +77,22 @@ fn ends_are_judged_before_the_key_source_first_and_whose_a_queue_is_after_that()
 }
 
 #[test]
+fn a_binding_to_an_exchange_of_local_queues_leads_to_a_queue_and_has_no_key() {
+    let mut node = Node::new();
+    node.apply(CatalogCommand::RaiseVersion { to: Version::LOCAL_RANDOM });
+    node.apply(exchange("x", ExchangeKind::LocalRandom, Arguments::new()));
+    node.apply(queue("a", false));
+    assert_eq!(told(&node, &to_queue("x", "a", "")), Ok(()));
+    let with_key = DeclareError::KeyNotPermitted { key: "k".to_owned() };
+    assert_eq!(told(&node, &to_queue("x", "a", "k")), Err(with_key));
+    let to_exchange = Binding {
+        destination: Destination::Exchange("amq.fanout".to_owned()),
+        ..to_queue("x", "", "")
+    };
+    assert_eq!(told(&node, &to_exchange), Err(DeclareError::NoLocalQueue));
+}
+
+#[test]
 fn the_key_of_a_binding_to_a_consistent_hash_exchange_is_a_weight() {
     let delayed = Arguments::new().with("x-delayed-type", text("x-consistent-hash"));
     for node in [

@@ -39,7 +39,7 @@ pub(super) fn find(
     if exchange.is_empty() && key.starts_with(REPLY_TO_PREFIX) {
         return Ok(Found::ReplyAddress);
     }
-    let observed = Observed::new(*properties, chance);
+    let observed = Observed::new(*properties, chance, caller.client.node);
     let route = resolve(caller, exchange, &[key], &observed)?;
     if observed.was_asked() {
         return Ok(Found::Own(route));
@@ -66,7 +66,8 @@ impl Found {
         }
         let own_key = (!matches!(self, Self::ReplyAddress)).then_some(key);
         let keys: Vec<&str> = own_key.into_iter().chain(keys.iter().map(String::as_str)).collect();
-        let route = resolve(caller, exchange, &keys, &Observed::new(*properties, chance))?;
+        let observed = Observed::new(*properties, chance, caller.client.node);
+        let route = resolve(caller, exchange, &keys, &observed)?;
         Ok(match self {
             Self::Cached(_) | Self::Own(_) => Self::Own(route),
             Self::ReplyAddress => self,

@@ -103,7 +103,7 @@ fn copy(
             }
             Destination::Exchange(name) => {
                 let (_, key) = destination_texts(address);
-                let observed = Observed::new(properties, chance.draw());
+                let observed = Observed::new(properties, chance.draw(), caller.client.node);
                 // An exchange that is gone again takes nothing.
                 _ = catalog.route_keys(
                     PublishedBy::Broker,

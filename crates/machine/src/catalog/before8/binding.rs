@@ -20,7 +20,8 @@ pub(in crate::catalog) fn check_binding(
         | ExchangeKind::DelayedMessage
         | ExchangeKind::Random
         | ExchangeKind::ModulusHash
-        | ExchangeKind::RecentHistory => true,
+        | ExchangeKind::RecentHistory
+        | ExchangeKind::LocalRandom => true,
     };
     if is_possible { Ok(()) } else { Err(Refusal::ImpossibleBinding { key: key.to_owned() }) }
 }

@@ -2,6 +2,7 @@
 
 use super::super::exchanges::{ExchangeKind, ExchangeSpec, HashBy};
 use crate::value::{Arguments, HashProperty, Value};
+use crate::version::Version;
 
 const HISTORY_LENGTH_DEFAULT: u64 = 20;
 
@@ -34,7 +35,10 @@ fn routing(kind: ExchangeKind, arguments: &Arguments) -> ExchangeKind {
     }
     let inner = arguments.find("x-delayed-type").and_then(Value::text);
     let inner = inner.and_then(ExchangeKind::parse);
-    inner.filter(|kind| *kind != ExchangeKind::DelayedMessage).unwrap_or(ExchangeKind::Direct)
+    let is_possible = |kind: &ExchangeKind| {
+        *kind != ExchangeKind::DelayedMessage && kind.since() == Version::FIRST
+    };
+    inner.filter(is_possible).unwrap_or(ExchangeKind::Direct)
 }
 
 /// How many messages an exchange of recent history keeps.

@@ -1,5 +1,7 @@
 //! The kinds of exchanges: their names and their numbers.
 
+use crate::version::Version;
+
 /// How an exchange routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeKind {
@@ -17,6 +19,8 @@ pub enum ExchangeKind {
     ModulusHash,
     /// To all; the last messages are kept for queues that are bound later.
     RecentHistory,
+    /// To one destination by chance, of those that are at the publisher's node if there are any.
+    LocalRandom,
 }
 
 /// Number in commands and snapshots, which never changes, and name.
@@ -30,6 +34,7 @@ const ALL: &[(ExchangeKind, u8, &str)] = &[
     (ExchangeKind::Random, 7, "x-random"),
     (ExchangeKind::ModulusHash, 8, "x-modulus-hash"),
     (ExchangeKind::RecentHistory, 9, "x-recent-history"),
+    (ExchangeKind::LocalRandom, 10, "x-local-random"),
 ];
 
 impl ExchangeKind {
@@ -40,6 +45,22 @@ impl ExchangeKind {
 
     pub fn name(self) -> &'static str {
         self.entry().2
+    }
+
+    /// The version since which there are exchanges of it.
+    pub(crate) fn since(self) -> Version {
+        match self {
+            Self::Direct
+            | Self::Fanout
+            | Self::Topic
+            | Self::Headers
+            | Self::DelayedMessage
+            | Self::ConsistentHash
+            | Self::Random
+            | Self::ModulusHash
+            | Self::RecentHistory => Version::FIRST,
+            Self::LocalRandom => Version::LOCAL_RANDOM,
+        }
     }
 
     pub(crate) fn number(self) -> u8 {

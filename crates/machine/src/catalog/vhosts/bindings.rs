@@ -43,7 +43,7 @@ impl Vhost {
     }
 
     /// The end of a binding as routing knows it.
-    fn dest(&self, destination: &Destination) -> Option<Dest> {
+    pub(in crate::catalog) fn dest(&self, destination: &Destination) -> Option<Dest> {
         match destination {
             Destination::Queue(name) => {
                 self.queues.get(name).map(|queue| Dest::Queue(queue.target()))
@@ -140,7 +140,8 @@ impl Catalog {
             | ExchangeKind::DelayedMessage
             | ExchangeKind::Random
             | ExchangeKind::ModulusHash
-            | ExchangeKind::RecentHistory => self.bounds.bindings_per_source,
+            | ExchangeKind::RecentHistory
+            | ExchangeKind::LocalRandom => self.bounds.bindings_per_source,
         };
         let has_room = self.check_arguments(vhost, arguments);
         if vhost.bindings.source_count(source) < max && has_room.is_ok() {

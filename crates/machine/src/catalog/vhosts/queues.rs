@@ -8,7 +8,9 @@ use super::super::queues::{NewQueue, Queue, QueueSpec};
 use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Dest;
 use super::super::target::Target;
-use super::super::{Catalog, CatalogEffect, CatalogReply, Destination, check_name, not_found};
+use super::super::{
+    Catalog, CatalogEffect, CatalogReply, Destination, Event, check_name, not_found,
+};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::settings::Features;
@@ -153,6 +155,9 @@ impl Catalog {
             self.local.remove(&(node, queue.id));
         }
         self.queue_names.remove(&queue.id);
+        if let Some(gone) = self.gone.as_mut().filter(|gone| gone.len() < DEPARTED_QUEUES_MAX) {
+            gone.push(Event::new("queue.deleted", &queue.vhost, &queue.name));
+        }
         let dies = |it: &Features| it.dead_letters || it.delivery_limit.is_some();
         // What a changed queue was like before, nobody knows any more.
         if queue.revision > 0 || queue.features().is_some_and(dies) {

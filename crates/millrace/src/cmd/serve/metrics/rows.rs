@@ -71,6 +71,7 @@ fn store(counters: &Counters) -> Vec<Row> {
         segment_messages,
         checkpoints_refused,
         fetches,
+        events_dropped,
     } = counters;
     let part = Part("");
     let of = |kind, key, name, meaning, counter| part.of(kind, key, name, meaning, counter);
@@ -98,6 +99,12 @@ fn store(counters: &Counters) -> Vec<Row> {
             checkpoints_refused,
         ),
         part.total("fetches", "fetches", "Reads from disk for deliveries", fetches),
+        part.total(
+            "events_dropped",
+            "events_dropped",
+            "Events that were not published at amq.rabbitmq.event: too many waited, or a queue did not take them",
+            events_dropped,
+        ),
     ]
 }
 
