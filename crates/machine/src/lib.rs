@@ -62,7 +62,13 @@ mod value;
 mod version;
 
 pub use catalog::{
-    Actor, AppliesTo, AuditRecord, Binding, BindingChange, Bounds, Catalog, CatalogCommand, CatalogEffect, CatalogReply, DeadLetter, Destination, Event, Exchange, ExchangeKind, ExchangeSpec, Explanation, Goal, Governed, Happened, HashBy, Hop, HopBinding, Kind, LimitChange, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions, Policy, PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec, QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange, Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain,
+    Actor, AppliesTo, AuditRecord, Binding, BindingChange, Bounds, Catalog, CatalogCommand,
+    CatalogEffect, CatalogReply, DeadLetter, Destination, Event, Exchange, ExchangeKind,
+    ExchangeSpec, Explanation, Goal, Governed, Happened, HashBy, Hop, HopBinding, Kind,
+    LimitChange, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions, Policy, PolicyKind,
+    PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec, QueueType,
+    Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange, Vhost,
+    VhostLimits, VhostLimitsChange, VhostMetadata, explain,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,

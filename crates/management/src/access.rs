@@ -5,6 +5,8 @@
 //! for. What is in messages is private: besides administrators only users with the tag `peek` see it without taking the
 //! messages, and only of queues that they may read.
 
+use std::collections::BTreeSet;
+
 use machine::{Catalog, User};
 use oauth::Grant;
 
@@ -190,4 +192,28 @@ pub(crate) fn sees_policies(user: Who<'_>, vhost: &str) -> bool {
 /// Whether a list shows `user` what is in `vhost`.
 pub(crate) fn sees(user: Who<'_>, vhost: &str) -> bool {
     Role::of(user).monitors || user.enters(vhost)
+}
+
+/// What a user sees of what is in vhosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    All,
+    Vhosts(BTreeSet<String>),
+}
+
+impl Sight {
+    pub(crate) fn of(user: Who<'_>, catalog: &Catalog) -> Self {
+        if Role::of(user).monitors {
+            return Self::All;
+        }
+        let vhosts = catalog.vhosts().map(|vhost| vhost.name());
+        Self::Vhosts(vhosts.filter(|vhost| sees(user, vhost)).map(str::to_owned).collect())
+    }
+
+    pub(crate) fn has(&self, vhost: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Vhosts(vhosts) => vhosts.contains(vhost),
+        }
+    }
 }

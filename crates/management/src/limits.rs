@@ -27,6 +27,9 @@ pub const HEAD_WAIT: Duration = Duration::from_secs(60);
 /// How long a client may take for a body.
 pub const BODY_WAIT: Duration = Duration::from_secs(60);
 
+/// How long a client is waited for that does not take its answer, or takes less than 4 KiB a second of it.
+pub const READER_WAIT: Duration = Duration::from_secs(30);
+
 /// How long all leaders together may take to describe the queues of one answer. Those that have not are shown as `down`.
 pub const DESCRIBE_WAIT: Duration = Duration::from_secs(10);
 
@@ -110,3 +113,43 @@ pub const PICTURE_MS: u64 = 1000;
 
 /// Between two pictures that rates are made of, in milliseconds, at most.
 pub const RATE_SPAN_MAX_MS: u64 = 120_000;
+
+/// How often a node looks at what it leads, for the history and problems.
+pub const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Who asks for problems has a look taken, if the last is older.
+pub const LOOK_MS_MIN: u64 = 1000;
+
+/// Queues whose history a node keeps: those with most going on. Each takes at most 20 KiB.
+pub const HISTORY_QUEUES_MAX: usize = 1_000;
+
+/// Queues that somebody asked for, which are kept before others, and for how long after that, in seconds.
+pub const HISTORY_WATCHED_MAX: usize = 500;
+pub const HISTORY_WATCHED_S: u64 = 3600;
+
+/// Queues of a list up to which their samples are shown with them.
+pub const SAMPLED_QUEUES_MAX: usize = 100;
+
+/// Live streams of a node. One above them is refused.
+pub const LIVE_STREAMS_MAX: u64 = 64;
+
+/// How often they are told what has changed.
+pub const LIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Queues that are looked at in a second for them: more are looked at less often.
+pub const LIVE_QUEUES_A_SECOND: usize = 10_000;
+
+/// Queues that have changed and are told in one turn. The others are told in the next: a turn takes about a MiB.
+pub const LIVE_ROWS_MAX: usize = 20_000;
+
+/// Queues in one part of the snapshot that a stream begins with.
+pub const LIVE_SNAPSHOT_ROWS: usize = 500;
+
+/// Turns that are kept for readers that are a little behind.
+pub const LIVE_TICKS_KEPT: usize = 5;
+
+/// Queues that a node names for one kind of problem: the worst.
+pub const PROBLEMS_OF_A_KIND_MAX: usize = 100;
+
+/// How far clocks may be apart, in milliseconds.
+pub const CLOCKS_APART_MS: u64 = 2000;

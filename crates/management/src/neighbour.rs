@@ -9,6 +9,7 @@ use broker::population::Census;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::history::Window;
 use crate::node::Totals;
 use crate::work::{Of, Retries};
 
@@ -25,6 +26,10 @@ pub(crate) enum Question {
     Holders { of: Vec<Holding> },
     /// Its retries of dead letters in these vhosts, or that one is stopped: answered by a list of those that are meant.
     Retries { what: Retries, vhosts: BTreeSet<String> },
+    /// How it, and these queues, stood: answered by `history::Told`.
+    History { window: Window, wants_node: bool, queues: Vec<u64> },
+    /// What is wrong with it: answered by `problems::Told`.
+    Problems,
     /// How many connections and channels users and vhosts have there: answered by [`ToldCensus`].
     Census,
 }
@@ -96,6 +101,15 @@ mod tests {
                 r#"{"Retries":{"what":{"Stop":"1-2"},"vhosts":["v"]}}"#,
             ),
             (Question::Survey, r#""Survey""#),
+            (Question::Problems, r#""Problems""#),
+            (
+                Question::History {
+                    window: Window { step_s: 10, first: 7, count: 2 },
+                    wants_node: true,
+                    queues: vec![9],
+                },
+                r#"{"History":{"window":{"step_s":10,"first":7,"count":2},"wants_node":true,"queues":[9]}}"#,
+            ),
             (
                 Question::Connections { what: Of::Consumers, user: None, vhost: Some("v".into()) },
                 r#"{"Connections":{"what":"Consumers","user":null,"vhost":"v"}}"#,

@@ -103,3 +103,27 @@ pub fn name_of(node: NodeId) -> String {
 pub fn cluster_name(cluster: u128) -> String {
     format!("{cluster:032x}")
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A node that has just started.
+    pub(crate) fn facts() -> Facts {
+        Facts {
+            node: NodeId(1),
+            amqp: None,
+            amqps: None,
+            http: None,
+            https: None,
+            certificate_expires_s: None,
+            now_s: 1_000_000,
+            uptime_ms: 0,
+            alarms: Alarms { memory: false, disk: false },
+            resources: Resources::default(),
+            cluster: 1,
+            processors: 1,
+            totals: Totals::default(),
+        }
+    }
+}

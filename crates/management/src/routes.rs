@@ -5,19 +5,24 @@ mod bindings;
 mod connections;
 pub(crate) mod dead_letters;
 pub(crate) mod definitions;
+mod described;
 mod exchanges;
 pub(crate) mod explain;
 mod feature_flags;
 pub(crate) mod health;
+mod history;
 mod limits;
+mod live;
 mod messages;
 pub(crate) mod nodes;
+mod openapi;
 pub(crate) mod overview;
 mod parameters;
 mod pauses;
 pub(crate) mod peek;
 mod permissions;
 mod policies;
+mod problems;
 pub(crate) mod queues;
 pub(crate) mod retries;
 mod topic_permissions;
@@ -225,4 +230,10 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/health/checks/node-is-quorum-critical", Need::User, health::quorum_critical),
     get("/health/checks/node-is-mirror-sync-critical", Need::User, health::always),
     get("/health/checks/certificate-expiration/{count}/{unit}", Need::User, health::certificates),
+    get("/millrace/problems", Need::User, problems::problems),
+    get("/millrace/live", Need::User, live::live),
+    get("/millrace/history", Need::Monitor, history::all),
+    get("/millrace/history/nodes/{node}", Need::Monitor, history::node),
+    get("/millrace/history/queues/{vhost}/{queue}", Need::Visible, history::queue),
+    get("/millrace/openapi.json", Need::User, openapi::openapi),
 ];

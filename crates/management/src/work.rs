@@ -10,6 +10,9 @@ use machine::{CatalogCommand, GroupId, NodeId, QueueId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::access::Sight;
+use crate::history::Window;
+use crate::history::samples::Ranges;
 use crate::import::Import;
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
@@ -34,9 +37,17 @@ pub(crate) enum Work {
     Queues(Queues),
     /// The messages of the queues that the user sees are added up, and what all nodes have. `None`: nobody
     /// wants to know.
-    Overview { seen: Option<Vec<(GroupId, QueueId)>>, body: Value },
+    Overview {
+        seen: Option<Vec<(GroupId, QueueId)>>,
+        body: Value,
+        ranges: Ranges,
+        /// Who asks sees all queues.
+        sees_all: bool,
+    },
     /// All nodes are asked how they stand. `Some`: this one is wanted.
-    Nodes { shape: Shape, one: Option<NodeId> },
+    Nodes { shape: Shape, one: Option<NodeId>, ranges: Ranges },
+    /// All nodes are asked how something stood.
+    History(History),
     /// Clients of all nodes are asked what they are doing.
     Connections(Connections),
     /// A session of the user in this vhost does this.
@@ -53,6 +64,10 @@ pub(crate) enum Work {
     Explain { queues: Vec<(GroupId, QueueId)>, body: Value, kept: Kept },
     /// Definitions are brought in.
     Import(Box<Import>),
+    /// What happens is told from now on.
+    Live,
+    /// All nodes are asked what is wrong, for who sees so much.
+    Problems(Sight),
     /// Whether a node has an alarm.
     Alarms,
     /// Whether a majority of some group would be lost with this node.
@@ -66,6 +81,23 @@ pub(crate) struct Queues {
     pub(crate) queues: Vec<(GroupId, QueueId)>,
     pub(crate) shape: Shape,
     pub(crate) listed: Listed,
+    pub(crate) ranges: Ranges,
+}
+
+/// What of the past is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct History {
+    pub(crate) window: Window,
+    pub(crate) of: Past,
+}
+
+/// Whose past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Of all nodes together.
+    All,
+    Node(NodeId),
+    Queue(QueueId),
 }
 
 /// What is said of a queue once its leader has answered.

@@ -335,13 +335,19 @@ impl ClusterHandle {
     /// of them does not come to it.
     pub fn status(&self) -> Option<Status> {
         let Report { groups, elsewhere, .. } = self.node.reports.ask(&self.node.shards, REPORT)?;
-        let mut peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
-        // One that was removed may still be talked to: it is no member all the same.
-        peers.retain(|peer| !self.catalog().is_retired(peer.node));
+        let peers = self.peers();
         let advertised = self.node.peers.as_ref().and_then(Peers::advertised);
         let known = self.catalog().node(self.node.id).map(|known| known.address.clone());
         let address = advertised.map(str::to_owned).or(known).unwrap_or_default();
         Some(Status { identity: self.node.identity, address, peers, groups, elsewhere })
+    }
+
+    /// The other nodes, as far as this one reaches them.
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        let mut peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();
+        // One that was removed may still be talked to: it is no member all the same.
+        peers.retain(|peer| !self.catalog().is_retired(peer.node));
+        peers
     }
 
     /// This node and its address, if the catalog does not have them yet. `None`: the catalog has them, or this

@@ -11,11 +11,14 @@ use cluster::ClusterHandle;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
+use super::live::Live;
 use super::retry_registry::Registry;
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
+use crate::metrics::Metrics;
 use crate::node::{Facts, Totals};
 use crate::picture::Picture;
 use crate::rates::Rates;
+use crate::seen::Seen;
 
 /// What requests share. Cheap to clone: all clones are the same.
 #[derive(Clone, Debug)]
@@ -43,8 +46,11 @@ pub(super) struct Shared {
     pub(super) changing: Semaphore,
     /// Turns for hashes of passwords.
     pub(super) hashes: Semaphore,
-    /// Connections closed because as many were open as may be.
-    turned_away: AtomicU64,
+    /// What the node has seen of itself: `seen`.
+    pub(super) seen: tokio::sync::Mutex<Seen>,
+    /// What live streams share.
+    pub(super) live: Live,
+    pub(super) metrics: Metrics,
 }
 
 /// Who asks: known by name and password, or by a token.
@@ -76,17 +82,20 @@ impl Api {
             asking: Semaphore::new(REQUESTS_AT_ONCE),
             changing: Semaphore::new(REQUESTS_AT_ONCE),
             hashes: Semaphore::new(HASHES_AT_ONCE),
-            turned_away: AtomicU64::new(0),
+            seen: tokio::sync::Mutex::default(),
+            live: Live::default(),
+            metrics: Metrics::default(),
         }))
     }
 
-    /// Connections that were closed since the start because as many were open as may be.
-    pub fn turned_away(&self) -> &AtomicU64 {
-        &self.0.turned_away
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
-    pub(super) fn turn_away(&self) {
-        self.0.turned_away.fetch_add(1, Ordering::Relaxed);
+    /// Whether it is served here.
+    pub(super) fn is_served(&self) -> bool {
+        self.0.http.get().is_some() || self.0.https.get().is_some()
     }
 
     /// AMQP is served here from now on.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use cluster::Tally;
 use cluster::shard::LedQueue;
+use machine::{QueueId, QueueStatus};
 
 use super::api::{Api, now_ms};
 use super::asking;
@@ -31,11 +33,18 @@ pub(super) async fn picture(api: &Api) -> Arc<Picture> {
 
 /// What this node leads. Nothing, if its shards do not come to it in time.
 pub(super) async fn own_rows(api: &Api) -> Vec<Row> {
+    let led = own(api).await.map(|(led, _)| led).unwrap_or_default();
+    led.iter().map(|(queue, status)| Row::of(*queue, status)).collect()
+}
+
+/// The same, and how its groups stand. `None`: its shards do not come to it in time.
+pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus)>, Tally)> {
     let cluster = api.0.cluster.clone();
     let walked = tokio::task::spawn_blocking(move || {
-        let mut rows = Vec::new();
-        let of = |led: &LedQueue| Row::of(led.queue, &led.status);
-        cluster.tally(|some| rows.extend(some.iter().map(of))).map(|_| rows)
+        let mut led = Vec::new();
+        let of = |led: &LedQueue| (led.queue, led.status);
+        let tally = cluster.tally(|some| led.extend(some.iter().map(of)))?;
+        Some((led, tally))
     });
-    walked.await.ok().flatten().unwrap_or_default()
+    walked.await.ok().flatten()
 }

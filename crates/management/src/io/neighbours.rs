@@ -9,16 +9,23 @@ use tokio::task::JoinSet;
 use super::api::Api;
 use super::asking;
 use super::connections::{self, Wanted};
-use super::{model, retries};
+use super::seen::look_always;
+pub(super) use super::standing::standing;
+use super::{history, live, model, problems, retries};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
-use crate::neighbour::{NodeStanding, Question, ToldCensus};
-use crate::routes::nodes;
+use crate::neighbour::{Question, ToldCensus};
 
-/// Answers other nodes, and counts with them what limits are about, until it is dropped. Call it once.
+/// Answers other nodes, counts with them what limits are about, looks at what the node leads and tells live streams, until
+/// it is dropped. Call it once.
 pub async fn answer(api: Api) {
-    let Some(mut questions) = api.0.cluster.questions() else { return };
+    let Some(mut questions) = api.0.cluster.questions() else {
+        tokio::join!(look_always(&api, false), live::tick_always(&api));
+        return;
+    };
     let mut answering = JoinSet::new();
     let mut counting = pin!(count_always(&api));
+    let mut looking = pin!(look_always(&api, true));
+    let mut streaming = pin!(live::tick_always(&api));
     loop {
         tokio::select! {
             Some(asked) = questions.recv(), if answering.len() < NEIGHBOURS_AT_ONCE => {
@@ -27,6 +34,8 @@ pub async fn answer(api: Api) {
             }
             Some(_) = answering.join_next() => {}
             () = &mut counting => {}
+            () = &mut looking => {}
+            () = &mut streaming => {}
         }
     }
 }
@@ -52,6 +61,10 @@ async fn answer_one(api: &Api, asked: Asked) {
         }
         Question::Standing => asking::encoded(&standing(api)),
         Question::Survey => asking::encoded(&model::own_rows(api).await),
+        Question::History { window, wants_node, queues } => {
+            asking::encoded(&history::own(api, window, wants_node, &queues).await)
+        }
+        Question::Problems => asking::encoded(&problems::own(api).await),
         Question::Holders { of } => {
             asking::encoded(&connections::holders(api, &api.facts(), &of).await)
         }
@@ -63,12 +76,6 @@ async fn answer_one(api: &Api, asked: Asked) {
     if let Some(answer) = answer {
         asked.reply.send(answer).await;
     }
-}
-
-/// How this node stands.
-pub(super) fn standing(api: &Api) -> NodeStanding {
-    let facts = api.facts();
-    NodeStanding { shown: nodes::shown(&facts), totals: facts.totals }
 }
 
 /// Asks the other nodes how many connections and channels they have, if there is a limit that needs it. A node that is

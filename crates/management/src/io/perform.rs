@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use axum::response::Response;
 use cluster::limits::DESCRIBED_QUEUES_MAX;
 use cluster::{DescribedQueue, NotDescribed};
 use http::StatusCode;
@@ -13,13 +14,19 @@ use serde_json::{Value, json};
 use super::api::{Api, Caller, now_ms};
 use super::change::{change, note, put_user};
 use super::import::Differing;
-use super::{asking, client, connections, deaths, import, model, neighbours, peeks, retries};
+use super::response::response;
+use super::{
+    asking, client, connections, deaths, history, import, live, model, neighbours, peeks, problems,
+    retries,
+};
 use crate::audit;
+use crate::history::samples::Ranges;
 use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
 use crate::page::Shape;
 use crate::picture::{self, Picture, sort_key};
+use crate::problems::critical_groups;
 use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
 use crate::routes::{explain, health, nodes, overview, queues};
@@ -30,9 +37,10 @@ pub(super) async fn perform(
     caller: &Caller,
     facts: &Facts,
     work: Work,
-) -> Result<Reply, Problem> {
+) -> Result<Response, Problem> {
     let by = audit::actor(&caller.user, &caller.peer.to_string());
-    match work {
+    let reply = match work {
+        Work::Live => return live::open(api, caller),
         Work::Answer(reply) => Ok(reply),
         Work::Change { commands, reply } => {
             for command in commands {
@@ -49,8 +57,14 @@ pub(super) async fn perform(
         }
         Work::Queues(listed) => queues(api, listed).await,
         Work::Explain { queues, body, kept } => Ok(explained(api, &queues, body, kept).await),
-        Work::Overview { seen, body } => self::overview(api, facts, seen.as_deref(), body).await,
-        Work::Nodes { shape, one } => self::nodes(api, &shape, one).await,
+        Work::Overview { seen, mut body, ranges, sees_all } => {
+            let now = self::overview(api, facts, seen.as_deref(), &mut body);
+            let ((), past) = tokio::join!(now, history::of_overview(api, ranges));
+            past.add_to(&mut body, sees_all);
+            Ok(Reply::of(body))
+        }
+        Work::Nodes { shape, one, ranges } => self::nodes(api, &shape, one, ranges).await,
+        Work::History(wanted) => Ok(history::history(api, wanted).await),
         Work::Connections(wanted) => {
             let event = audit::of_connections(&wanted.what);
             let reply = connections::connections(api, facts, wanted).await?;
@@ -80,9 +94,11 @@ pub(super) async fn perform(
         }
         Work::Retries { what, vhosts, shape } => retries::retries(api, what, vhosts, &shape).await,
         Work::Import(import) => import::import(api, &by, *import, Differing::Refused).await,
+        Work::Problems(sight) => Ok(problems::problems(api, &sight).await),
         Work::Alarms => alarms(api).await,
-        Work::QuorumCheck => quorum_check(api).await,
-    }
+        Work::QuorumCheck => quorum_check(api),
+    };
+    reply.map(response)
 }
 
 /// What leaders say of these queues, in their order.
@@ -158,12 +174,12 @@ async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
                     rates: standing.rates,
                     more: None,
                 });
-                queues::shown(&catalog, queue, said.as_ref())
+                (*id, queues::shown(&catalog, queue, said.as_ref()))
             }));
         }
         tokio::task::yield_now().await;
     }
-    listed(&wanted.shape, wanted.listed, items)
+    listed(api, wanted, items).await
 }
 
 /// Queues as their leaders tell of them now.
@@ -177,10 +193,25 @@ async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
         said.map(|(id, said)| (id, rates.of(id, now, picture::totals(&said.queue.status))))
             .collect()
     };
+    let mut items = told_items(api, &wanted, &described, &rates);
+    if wanted.listed == Listed::One {
+        history::add_to_queues(api, wanted.ranges, &mut items).await;
+        let (_, item) = items.pop().ok_or(Problem::NotFound)?;
+        return Ok(Reply::of(wanted.shape.columns_of(item)));
+    }
+    Ok(listed(api, &wanted, items).await)
+}
+
+/// Queues and what their leaders have told. Who was deleted meanwhile is in no list.
+fn told_items(
+    api: &Api,
+    wanted: &Queues,
+    described: &[Result<Box<DescribedQueue>, NotDescribed>],
+    rates: &BTreeMap<QueueId, PerSecond>,
+) -> Vec<(QueueId, Value)> {
     let catalog = api.0.cluster.catalog();
     let mut items = Vec::with_capacity(wanted.queues.len());
-    for ((_, id), told) in wanted.queues.iter().zip(&described) {
-        // Who was deleted meanwhile is in no list.
+    for ((_, id), told) in wanted.queues.iter().zip(described) {
         let Some(queue) = catalog.queue_by_id(*id) else { continue };
         if matches!(told, Err(NotDescribed::NoQueue)) {
             continue;
@@ -196,13 +227,9 @@ async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
         if let (Listed::One, Some(told), Value::Object(fields)) = (wanted.listed, told, &mut item) {
             fields.insert("consumer_details".to_owned(), queues::consumers(queue, told));
         }
-        items.push(item);
+        items.push((*id, item));
     }
-    if wanted.listed == Listed::One {
-        let item = items.pop().ok_or(Problem::NotFound)?;
-        return Ok(Reply::of(wanted.shape.columns_of(item)));
-    }
-    Ok(listed(&wanted.shape, wanted.listed, items))
+    items
 }
 
 /// What is explained, with how the queues stand now.
@@ -230,32 +257,27 @@ async fn explained(api: &Api, queues: &[(GroupId, QueueId)], mut body: Value, ke
     Reply::of(body)
 }
 
-fn listed(shape: &Shape, listed: Listed, items: Vec<Value>) -> Reply {
-    match listed {
-        Listed::One | Listed::All { .. } | Listed::Sorted { .. } => {
-            let total_count = match listed {
-                Listed::All { total_count } | Listed::Sorted { total_count } => total_count,
-                Listed::One | Listed::Page { .. } => items.len(),
-            };
+async fn listed(api: &Api, wanted: &Queues, mut items: Vec<(QueueId, Value)>) -> Reply {
+    history::add_to_queues(api, wanted.ranges, &mut items).await;
+    let items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
+    let shape = &wanted.shape;
+    match wanted.listed {
+        Listed::All { total_count } | Listed::Sorted { total_count } => {
             shape.reply(items, total_count)
         }
+        Listed::One => shape.reply(items, 1),
         Listed::Page { filtered_count, total_count } => {
             shape.reply_with(items, filtered_count, total_count)
         }
     }
 }
 
-async fn overview(
-    api: &Api,
-    facts: &Facts,
-    seen: Option<&[(GroupId, QueueId)]>,
-    mut body: Value,
-) -> Result<Reply, Problem> {
+async fn overview(api: &Api, facts: &Facts, seen: Option<&[(GroupId, QueueId)]>, body: &mut Value) {
     let mut all = facts.totals;
     let others = asking::ask_others::<NodeStanding>(api, &Question::Standing).await;
     others.into_iter().filter_map(|(_, told)| told.ok()).for_each(|told| all += told.totals);
-    overview::add_totals(&mut body, &all);
-    let Some(seen) = seen else { return Ok(Reply::of(body)) };
+    overview::add_totals(body, &all);
+    let Some(seen) = seen else { return };
     let (mut ready, mut unacked) = (0, 0);
     let mut add = |status: &QueueStatus| {
         ready += status.ready;
@@ -269,7 +291,7 @@ async fn overview(
         let found = seen.iter().filter_map(|(_, queue)| picture.queues.get(queue));
         found.for_each(|standing| add(&standing.status));
     }
-    if let Value::Object(fields) = &mut body {
+    if let Value::Object(fields) = body {
         let totals = json!({
             "messages": ready + unacked,
             "messages_ready": ready,
@@ -277,10 +299,14 @@ async fn overview(
         });
         fields.insert("queue_totals".to_owned(), totals);
     }
-    Ok(Reply::of(body))
 }
 
-async fn nodes(api: &Api, shape: &Shape, one: Option<NodeId>) -> Result<Reply, Problem> {
+async fn nodes(
+    api: &Api,
+    shape: &Shape,
+    one: Option<NodeId>,
+    ranges: Ranges,
+) -> Result<Reply, Problem> {
     let me = api.0.cluster.node();
     let mut items = BTreeMap::from([(me, neighbours::standing(api).shown)]);
     if one != Some(me) {
@@ -294,7 +320,10 @@ async fn nodes(api: &Api, shape: &Shape, one: Option<NodeId>) -> Result<Reply, P
         let count = items.len();
         return Ok(shape.reply(items.into_values().collect(), count));
     };
-    let item = items.remove(&one).ok_or(Problem::NotFound)?;
+    let mut item = items.remove(&one).ok_or(Problem::NotFound)?;
+    if let Some(range) = ranges.node {
+        history::add_to_node(api, range, one, &mut item).await;
+    }
     Ok(Reply::of(shape.columns_of(item)))
 }
 
@@ -307,22 +336,10 @@ async fn alarms(api: &Api) -> Result<Reply, Problem> {
 }
 
 /// Whether every group of which this node keeps a replica has a majority without it.
-async fn quorum_check(api: &Api) -> Result<Reply, Problem> {
-    let cluster = api.0.cluster.clone();
-    let status = tokio::task::spawn_blocking(move || cluster.status()).await;
-    let status = status.ok().flatten().ok_or_else(|| {
-        Problem::Unavailable("the node did not say in time how its groups stand".to_owned())
-    })?;
-    let me = api.0.cluster.node();
-    let up = |node| status.peers.iter().any(|peer| peer.node == node && peer.is_up);
-    let catalog = api.0.cluster.catalog();
-    let is_critical = |voters: &[machine::NodeId]| {
-        let others = voters.iter().filter(|voter| **voter != me && up(**voter)).count();
-        voters.len() > 1 && voters.contains(&me) && others < voters.len() / 2 + 1
-    };
-    let groups = (1..=catalog.group_count()).map(GroupId).chain([GroupId::CATALOG]);
-    let critical: Vec<u32> =
-        groups.filter(|group| is_critical(catalog.voters(*group))).map(|group| group.0).collect();
+fn quorum_check(api: &Api) -> Result<Reply, Problem> {
+    let peers = api.0.cluster.peers();
+    let up = |node| peers.iter().any(|peer| peer.node == node && peer.is_up);
+    let critical = critical_groups(&api.0.cluster.catalog(), api.0.cluster.node(), up);
     if critical.is_empty() {
         return Ok(Reply::of(json!({ "status": "ok" })));
     }

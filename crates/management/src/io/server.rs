@@ -15,21 +15,22 @@ use broker::io::inside;
 use bytes::Bytes;
 use certificates::ServerTls;
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode, header};
-use service::io::http::{Limits, Peer, serve_router};
+use http::{HeaderMap, Method, header};
+use service::io::http::{Limits, Lost, Peer, serve_router};
 use tokio::net::TcpListener;
 
 use super::api::{Api, Caller};
 use super::perform::perform;
+use super::response::response;
 use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
-use crate::limits::{BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX};
+use crate::limits::{
+    BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, READER_WAIT,
+};
+use crate::metrics::Metrics;
 use crate::node::View;
-use crate::reply::{Problem, Reply};
+use crate::reply::Problem;
 use crate::routes::{ROUTES, Route};
-
-/// What is said to whoever gives no password.
-const CHALLENGE: &str = "Basic realm=\"RabbitMQ Management\"";
 
 async fn answer(
     api: &Api,
@@ -37,9 +38,9 @@ async fn answer(
     params: &RawPathParams,
     peer: Peer,
     request: Request,
-) -> Reply {
+) -> Response {
     let answered = try_answer(api, route, params, peer, request).await;
-    answered.unwrap_or_else(Problem::reply)
+    answered.unwrap_or_else(|problem| response(problem.reply()))
 }
 
 async fn try_answer(
@@ -48,7 +49,7 @@ async fn try_answer(
     params: &RawPathParams,
     Peer(peer): Peer,
     request: Request,
-) -> Result<Reply, Problem> {
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     // Nobody who is not known makes the node read a body.
     let caller = caller(api, &parts.headers, peer).await?;
@@ -82,7 +83,7 @@ async fn try_answer(
     let Caller { user, peer, .. } = &caller;
     let (method, path) = (route.method.as_str(), parts.uri.path());
     if changes {
-        tracing::info!(user, %peer, method, path, status = reply.status.as_u16(), "HTTP API: done");
+        tracing::info!(user, %peer, method, path, status = reply.status().as_u16(), "HTTP API: done");
     } else if route.need == Need::Peek {
         tracing::info!(user, %peer, path, "HTTP API: messages were looked at");
     }
@@ -162,8 +163,14 @@ pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerTls>>, api: Api)
         request_bytes: HEAD_BYTES_MAX,
         time: HEAD_WAIT,
         keeps: true,
+        patience: READER_WAIT,
     };
-    serve_router(limits, listener, tls, router(&api), || api.turn_away()).await;
+    let metrics = &api.0.metrics;
+    let count = |lost| match lost {
+        Lost::NoRoom => Metrics::count(&metrics.turned_away),
+        Lost::SlowReader => Metrics::count(&metrics.slow_readers),
+    };
+    serve_router(limits, listener, tls, router(&api), count).await;
 }
 
 /// All routes, each also with a slash behind it: some clients ask so.
@@ -175,7 +182,7 @@ fn router(api: &Api) -> Router {
         let answered = async move |params: RawPathParams,
                                    Extension(peer): Extension<Peer>,
                                    request: Request| {
-            response(answer(&api, route, &params, peer, request).await)
+            answer(&api, route, &params, peer, request).await
         };
         let filter = route.method.clone().try_into().expect("a method of the table is a usual one");
         let known = paths.remove(route.path).unwrap_or_default();
@@ -187,32 +194,4 @@ fn router(api: &Api) -> Router {
         router = router.route(&format!("/api{path}/"), methods);
     }
     router.fallback(async || response(Problem::NotFound.reply()))
-}
-
-fn response(reply: Reply) -> Response {
-    let Reply { status, body, location } = reply;
-    let mut builder = Response::builder().status(status);
-    if status == StatusCode::UNAUTHORIZED {
-        builder = builder.header(header::WWW_AUTHENTICATE, CHALLENGE);
-    }
-    if let Some(location) = location {
-        builder = builder.header(header::LOCATION, location);
-    }
-    // What is shown is of this moment, and for who asked.
-    builder = builder
-        .header(header::CACHE_CONTROL, "no-cache")
-        .header(header::VARY, "accept, accept-encoding, origin")
-        .header("x-content-type-options", "nosniff");
-    let body = match body {
-        Some(body) => {
-            builder = builder.header(header::CONTENT_TYPE, "application/json");
-            Body::from(body.to_string())
-        }
-        None => Body::empty(),
-    };
-    builder.body(body).unwrap_or_else(|_| {
-        let mut failed = Response::new(Body::empty());
-        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        failed
-    })
 }

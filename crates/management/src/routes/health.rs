@@ -23,11 +23,8 @@ pub(super) fn local_alarms(view: &View<'_>, _: &Asked) -> Result<Work, Problem> 
     alarms_of([&shown], "There are alarms in effect on the node").map(|()| Work::well())
 }
 
-/// Refuses if one of these nodes, as `/nodes` shows them, has an alarm.
-pub(crate) fn alarms_of<'a>(
-    nodes: impl IntoIterator<Item = &'a Value>,
-    reason: &str,
-) -> Result<(), Problem> {
+/// Alarms of these nodes, as `/nodes` shows them.
+pub(crate) fn raised<'a>(nodes: impl IntoIterator<Item = &'a Value>) -> Vec<Value> {
     let raised = |node: &Value| {
         let all = [("memory", &node["mem_alarm"]), ("disk", &node["disk_free_alarm"])];
         let raised = all.into_iter().filter(|(_, is_raised)| **is_raised == true);
@@ -35,7 +32,15 @@ pub(crate) fn alarms_of<'a>(
             raised.map(|(resource, _)| json!({ "node": node["name"], "resource": resource }));
         told.collect::<Vec<_>>()
     };
-    let raised: Vec<Value> = nodes.into_iter().flat_map(raised).collect();
+    nodes.into_iter().flat_map(raised).collect()
+}
+
+/// Refuses if one of these nodes, as `/nodes` shows them, has an alarm.
+pub(crate) fn alarms_of<'a>(
+    nodes: impl IntoIterator<Item = &'a Value>,
+    reason: &str,
+) -> Result<(), Problem> {
+    let raised = raised(nodes);
     match raised.is_empty() {
         true => Ok(()),
         false => Err(Problem::Failed(json!({

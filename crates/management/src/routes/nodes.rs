@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 
 use super::overview::exchange_types;
 use crate::asked::Asked;
+use crate::history::samples::Ranges;
 use crate::node::{Facts, View, name_of};
 use crate::page::Shape;
 use crate::reply::Problem;
 use crate::work::Work;
 
 pub(super) fn list(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    Ok(Work::Nodes { shape: Shape::of(asked)?, one: None })
+    Ok(Work::Nodes { shape: Shape::of(asked)?, one: None, ranges: Ranges::default() })
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let mut nodes = view.catalog.nodes().map(|node| node.node);
     let node = nodes.find(|node| name_of(*node) == asked.part("node"));
     let node = node.ok_or(Problem::NotFound)?;
-    Ok(Work::Nodes { shape: Shape::of(asked)?, one: Some(node) })
+    Ok(Work::Nodes { shape: Shape::of(asked)?, one: Some(node), ranges: Ranges::of(asked)? })
 }
 
 /// A node that has not said how it stands.
@@ -61,4 +62,23 @@ pub(crate) fn shown(facts: &Facts) -> Value {
         "enabled_plugins": [],
         "net_ticktime": 60,
     })
+}
+
+/// What changes about a node, as `/nodes` shows it.
+pub(crate) fn brief(shown: &Value) -> Value {
+    let fields = [
+        "name",
+        "running",
+        "uptime",
+        "mem_used",
+        "mem_limit",
+        "mem_alarm",
+        "disk_free",
+        "disk_free_limit",
+        "disk_free_alarm",
+        "sockets_used",
+    ];
+    let known =
+        fields.iter().filter_map(|name| Some(((*name).to_owned(), shown.get(name)?.clone())));
+    Value::Object(known.collect())
 }

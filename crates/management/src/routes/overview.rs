@@ -4,7 +4,9 @@ use machine::CatalogCommand;
 use serde_json::{Value, json};
 
 use super::queues;
+use crate::access::Role;
 use crate::asked::Asked;
+use crate::history::samples::Ranges;
 use crate::node::{Facts, Totals, View};
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
@@ -55,7 +57,9 @@ pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
         "enable_queue_totals": false,
     });
     let is_wanted = !asked.says("disable_stats");
-    Ok(Work::Overview { seen: is_wanted.then_some(seen), body })
+    let sees_all = Role::of(asked.who(view.catalog)?).monitors;
+    let ranges = Ranges::of(asked)?;
+    Ok(Work::Overview { seen: is_wanted.then_some(seen), body, ranges, sees_all })
 }
 
 pub(super) fn exchange_types() -> Value {

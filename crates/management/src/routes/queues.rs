@@ -9,6 +9,7 @@ use machine::{
 use serde_json::{Map, Value, json};
 
 use crate::asked::Asked;
+use crate::history::samples::Ranges;
 use crate::node::{View, name_of};
 use crate::page::Shape;
 use crate::rates::PerSecond;
@@ -45,13 +46,14 @@ pub(super) fn shaped(asked: &Asked, mut queues: Vec<&Queue>) -> Result<Work, Pro
         None => (queues, Listed::All { total_count }),
     };
     let queues = queues.into_iter().map(|queue| (queue.group, queue.id)).collect();
-    Ok(Work::Queues(Queues { queues, shape, listed }))
+    Ok(Work::Queues(Queues { queues, shape, listed, ranges: Ranges::of(asked)? }))
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let queue = view.catalog.queue(asked.vhost(), asked.part("queue")).ok_or(Problem::NotFound)?;
     let queues = vec![(queue.group, queue.id)];
-    Ok(Work::Queues(Queues { queues, shape: Shape::of(asked)?, listed: Listed::One }))
+    let (shape, ranges) = (Shape::of(asked)?, Ranges::of(asked)?);
+    Ok(Work::Queues(Queues { queues, shape, listed: Listed::One, ranges }))
 }
 
 /// What a queue's leader says of it.

@@ -10,10 +10,12 @@ mod cluster;
 mod definitions;
 mod events;
 mod explain;
+mod live;
 mod pause;
 mod peek;
 mod retry;
 mod rules;
+mod seen;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -50,7 +52,15 @@ pub(crate) fn send(address: &str, login: &str, method: &str, path: &str, body: &
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let mut byte = [0];
+    while !answer.ends_with("\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(char::from(byte[0]));
+    }
+    // A live stream has no end.
+    if !answer.contains("text/event-stream") {
+        stream.read_to_string(&mut answer).unwrap();
+    }
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
     let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).unwrap() };
@@ -206,6 +216,9 @@ fn every_route_refuses_whom_it_must() {
             for user in ["manager", "watcher"] {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");
             }
+        }
+        if matches!(path, "/millrace/history" | "/millrace/history/nodes/{node}") {
+            assert_eq!(status(secret("manager"), &own), 401, "{what}: who sees no nodes");
         }
         if path.starts_with("/policies/{vhost}") || path.ends_with("/pause") {
             assert_ne!(status(secret("maker"), &own), 401, "{what}: who makes policies");

@@ -6,6 +6,9 @@
 
 mod format;
 mod held;
+mod patient;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::format::Format;
 use self::held::Held;
+use self::patient::Patient;
 
 /// Answers to `/metrics` that are put together at a time.
 const TOTALS_AT_ONCE: usize = 4;
@@ -53,6 +57,18 @@ pub struct Limits {
     pub time: Duration,
     /// A connection may have one request after the other.
     pub keeps: bool,
+    /// How long a client is waited for that does not take its answer. One that takes less than 4 KiB a second for longer
+    /// is cut off.
+    pub patience: Duration,
+}
+
+/// A connection whose client did not get what it wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// As many were open as may be.
+    NoRoom,
+    /// The client took its answer too slowly.
+    SlowReader,
 }
 
 /// Who is at the other end of a connection: an extension of each request.
@@ -66,6 +82,7 @@ impl Default for Limits {
             request_bytes: 16 << 10,
             time: Duration::from_secs(10),
             keeps: false,
+            patience: Duration::from_secs(10),
         }
     }
 }
@@ -118,26 +135,39 @@ pub async fn serve<T: Watched>(listener: TcpListener, watched: T) {
 /// The same with other limits.
 pub async fn serve_within<T: Watched>(limits: Limits, listener: TcpListener, watched: T) {
     let router = router(watched.clone());
-    serve_router(limits, listener, None, router, || watched.turned_away()).await;
+    let count = |lost| match lost {
+        Lost::NoRoom => watched.turned_away(),
+        // The time for all of a connection ends sooner.
+        Lost::SlowReader => {}
+    };
+    serve_router(limits, listener, None, router, count).await;
 }
 
-/// Answers with any router, under TLS if there is something to show. `turned_away` counts connections that had no room.
+/// Answers with any router, under TLS if there is something to show. `count` hears of connections that are lost.
 pub async fn serve_router(
     limits: Limits,
     listener: TcpListener,
     tls: Option<Arc<ServerTls>>,
     router: Router,
-    turned_away: impl Fn(),
+    count: impl Fn(Lost),
 ) {
     let mut open = JoinSet::new();
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = open.join_next() => {
+                if let Ok(Some(lost)) = ended {
+                    count(lost);
+                }
+                continue;
+            }
+        };
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_REST).await;
             continue;
         };
-        while open.try_join_next().is_some() {}
         if open.len() >= limits.connections {
-            turned_away();
+            count(Lost::NoRoom);
             continue;
         }
         // Small answers are not to wait for the other side's acknowledgement.
@@ -149,8 +179,9 @@ pub async fn serve_router(
                 let handshake = TlsAcceptor::from(tls.config()).accept(stream);
                 open.spawn(async move {
                     // Who cannot agree on TLS, or takes too long, is closed: it sees why on its side.
-                    if let Ok(Ok(stream)) = tokio::time::timeout(TLS_WAIT, handshake).await {
-                        answer(limits, stream, router).await;
+                    match tokio::time::timeout(TLS_WAIT, handshake).await {
+                        Ok(Ok(stream)) => answer(limits, stream, router).await,
+                        Ok(Err(_)) | Err(_) => None,
                     }
                 })
             }
@@ -158,21 +189,33 @@ pub async fn serve_router(
     }
 }
 
-/// Answers one connection. What goes wrong with it is its sender's to see.
-async fn answer<S>(limits: Limits, stream: S, router: Router)
+/// Answers one connection. What else goes wrong with it is its sender's to see.
+async fn answer<S>(limits: Limits, stream: S, router: Router) -> Option<Lost>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let stream = Patient::new(stream, limits.patience);
     let connection = http1::Builder::new()
         .keep_alive(limits.keeps)
         .timer(TokioTimer::new())
         .header_read_timeout(limits.time)
         .max_buf_size(limits.request_bytes)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let _ = match limits.keeps {
+    let ended = match limits.keeps {
         true => Ok(connection.await),
         false => tokio::time::timeout(limits.time, connection).await,
     };
+    match ended {
+        Ok(Err(error)) if is_slow(&error) => Some(Lost::SlowReader),
+        Ok(Ok(()) | Err(_)) | Err(_) => None,
+    }
+}
+
+/// Whether it is what [`Patient`] ends a connection with.
+fn is_slow(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 /// What is asked, and turns for what takes time and memory.

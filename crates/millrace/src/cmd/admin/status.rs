@@ -2,9 +2,11 @@
 
 mod problems;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
-use self::problems::{Facts, Severity, problems};
+use self::problems::{Severity, problems};
+use super::api::Ask;
 use super::check;
 use super::failure::Failure;
 use super::login;
@@ -17,13 +19,19 @@ pub(crate) const EXAMPLES: &str = "\
   millrace status --json | jq -r .verdict
 The first line is the verdict: ok, warning or critical. What is wrong follows, each with its remedy. Exit code 0: ok or
 warning. 1: critical. 3: no answer. 4: login refused. Connections, channels and consumers are those of all nodes that
-answer; listeners and the certificate are those of the node that is asked. `millrace cluster status` shows groups and
-replicas.";
+answer; listeners are those of the node that is asked. `millrace cluster status` shows groups and replicas.";
 
-/// Queues up to which they are looked at: the answer costs the cluster more, the more there are.
-const QUEUES_MAX: u64 = 10_000;
-/// Days within which a certificate that expires is a problem.
-const CERTIFICATE_DAYS: u32 = 30;
+/// How a node stands.
+#[derive(Debug, Default)]
+struct Facts {
+    overview: Value,
+    /// `None`: the user may not see them.
+    nodes: Option<Vec<Value>>,
+    /// `None`: there are no alarms.
+    alarms: Option<Value>,
+    /// What the server says is wrong. `None`: it does not say.
+    problems: Option<Value>,
+}
 
 /// What `millrace status` takes.
 #[derive(clap::Args)]
@@ -34,7 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(session: &mut Session) -> Result<(), Failure> {
     let facts = look(session).await?;
-    let problems = problems(&facts);
+    let problems = problems(facts.problems.as_ref());
     let verdict = problems.iter().map(|problem| problem.severity).max();
     let word = verdict.map_or("ok", Severity::word);
     if session.is_json {
@@ -43,6 +51,7 @@ pub(crate) async fn run(session: &mut Session) -> Result<(), Failure> {
                 "severity": problem.severity.word(),
                 "what": problem.what,
                 "remedy": problem.remedy,
+                "since": problem.since_ms,
             })
         });
         say_json(&as_json(&facts, word, listed.collect()))?;
@@ -89,45 +98,15 @@ async fn look(session: &mut Session) -> Result<Facts, Failure> {
         Ok(_) | Err(Failure::Login(_)) => None,
         Err(failure) => return Err(failure),
     };
-    let takes_clients = match check::ready(session).await {
-        Ok(_) => true,
-        Err(Failure::Refused(_)) => false,
-        Err(failure) => return Err(failure),
-    };
     let alarms = check::failed(session, &["alarms"]).await?;
-    let is_quorum_critical = check::failed(session, &["node-is-quorum-critical"]).await?.is_some();
-    let certificate = check::expiring(session, CERTIFICATE_DAYS).await?;
-    let (mut down, mut fullest) = (Vec::new(), Vec::new());
-    let queue_count = overview["object_totals"]["queues"].as_u64().unwrap_or(0);
-    if queue_count <= QUEUES_MAX {
-        let columns = "name,vhost,state,node,messages_ready,consumers";
-        let page = Path::of(&["queues"]).with("columns", columns).with("page", "1");
-        // `down` comes before `running`.
-        let by_state = page.clone().with("page_size", "20").with("sort", "state");
-        down = items(session, by_state).await?;
-        let by_ready = page.with("page_size", "100").with("sort", "messages_ready");
-        fullest = items(session, by_ready.with("sort_reverse", "true")).await?;
-    }
-    Ok(Facts {
-        overview,
-        nodes,
-        takes_clients,
-        alarms: alarms.map(|body| body["alarms"].clone()),
-        is_quorum_critical,
-        certificate,
-        down,
-        fullest,
-        were_queues_seen: queue_count <= QUEUES_MAX,
-    })
-}
-
-async fn items(session: &mut Session, path: Path) -> Result<Vec<Value>, Failure> {
-    let mut page = session.api.get(path, "queues").await?;
-    match page.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => Ok(items),
-        // Not every server has pages.
-        Some(_) | None => Ok(Vec::new()),
-    }
+    let ask = Ask::get(Path::of(&["millrace", "problems"]), "what is wrong");
+    let answer = session.api.ask(&ask).await?;
+    let problems = match answer.status == StatusCode::NOT_FOUND {
+        true => None,
+        false => Some(session.api.judged(&ask, answer)?.body),
+    };
+    let alarms = alarms.map(|body| body["alarms"].clone());
+    Ok(Facts { overview, nodes, alarms, problems })
 }
 
 fn totals(facts: &Facts) -> Value {

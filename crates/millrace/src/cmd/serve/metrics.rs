@@ -115,7 +115,7 @@ impl Node {
             amqp: self.broker.metrics(),
             dead_letters: self.broker.dead_letters(),
             watchers_turned_away: &self.watchers_turned_away,
-            http_turned_away: self.api.turned_away(),
+            http: self.api.metrics(),
         }
     }
 

@@ -45,6 +45,16 @@ async fn any_node_tells_of_all() {
     let again = until_connected(&three, "ann", "secret").await;
     drop(again);
     two.node.kill();
+    until("a node that is gone is a problem", || {
+        let told = one.done("GET", "/millrace/problems", &Value::Null);
+        let problems = told["problems"].as_array().unwrap();
+        let is_gone =
+            |it: &Value| it["kind"] == "node_unreachable" && it["object"]["node"] == "millrace@2";
+        let found = problems.iter().find(|it| is_gone(it));
+        found.is_some_and(|it| it["seen_by"].as_array().unwrap().len() == 2)
+    });
+    let past = one.done("GET", "/millrace/history?seconds=60", &Value::Null);
+    assert_eq!(past["silent"], json!(["millrace@2"]));
     until("a node that is gone is not running", || {
         one.done("GET", "/nodes/millrace@2", &Value::Null)["running"] == json!(false)
     });

@@ -26,7 +26,7 @@ pub(super) struct Counted<'a> {
     pub(super) dead_letters: &'a DeadLetterMetrics,
     /// Connections to `/metrics` without room.
     pub(super) watchers_turned_away: &'a AtomicU64,
-    pub(super) http_turned_away: &'a AtomicU64,
+    pub(super) http: &'a management::Metrics,
 }
 
 impl Counted<'_> {
@@ -50,15 +50,70 @@ impl Counted<'_> {
             "Connections to the metrics port that were closed at once, because too many were open",
             self.watchers_turned_away,
         ));
-        rows.push(Part("").total(
-            "http_turned_away",
-            "http_turned_away",
-            "Connections to the HTTP API that were closed at once, because 256 were open",
-            self.http_turned_away,
-        ));
+        rows.extend(http(self.http));
         rows.extend(self.peers.into_iter().flat_map(peers));
         rows
     }
+}
+
+fn http(metrics: &management::Metrics) -> Vec<Row> {
+    let management::Metrics {
+        turned_away,
+        slow_readers,
+        live_streams,
+        live_refused,
+        live_behind,
+        history_bytes,
+        history_queues,
+        history_queues_left_out,
+    } = metrics;
+    let part = Part("");
+    let of = |kind, name, meaning, counter| part.of(kind, name, name, meaning, counter);
+    vec![
+        part.total(
+            "http_turned_away",
+            "http_turned_away",
+            "Connections to the HTTP API that were closed at once, because 256 were open",
+            turned_away,
+        ),
+        part.total(
+            "http_slow_readers",
+            "http_slow_readers",
+            "Connections to the HTTP API that were cut, because their clients took their answers too slowly",
+            slow_readers,
+        ),
+        of(Kind::Now, "live_streams", "Live streams of the HTTP API that are open now", live_streams),
+        part.total(
+            "live_streams_refused",
+            "live_streams_refused",
+            "Live streams that were refused, because 64 were open",
+            live_refused,
+        ),
+        part.total(
+            "live_streams_behind",
+            "live_streams_behind",
+            "Times that a live stream began again with all queues, because its reader was behind",
+            live_behind,
+        ),
+        of(
+            Kind::NowBytes,
+            "history",
+            "Memory that the history of the node and its queues takes",
+            history_bytes,
+        ),
+        of(
+            Kind::Now,
+            "history_queues",
+            "Queues whose history the node keeps",
+            history_queues,
+        ),
+        of(
+            Kind::Now,
+            "history_queues_left_out",
+            "Queues led here in which something goes on, and that have no place in the history",
+            history_queues_left_out,
+        ),
+    ]
 }
 
 fn store(counters: &Counters) -> Vec<Row> {

@@ -23,7 +23,7 @@ struct Totals {
     amqp: broker::Metrics,
     dead_letters: DeadLetterMetrics,
     watchers_turned_away: AtomicU64,
-    http_turned_away: AtomicU64,
+    http: management::Metrics,
 }
 
 impl Totals {
@@ -37,7 +37,7 @@ impl Totals {
             amqp: &self.amqp,
             dead_letters: &self.dead_letters,
             watchers_turned_away: &self.watchers_turned_away,
-            http_turned_away: &self.http_turned_away,
+            http: &self.http,
         }
     }
 

@@ -1,0 +1,169 @@
+use cluster::{Alarms, Resources};
+use machine::{NodeInfo, QueueId};
+use serde_json::json;
+
+use super::*;
+use crate::access::Sight;
+use crate::looks::tests::status;
+use crate::node::tests::facts;
+
+fn node(id: u64) -> NodeInfo {
+    NodeInfo { node: NodeId(id), address: format!("node{id}:1"), incarnation: 1 }
+}
+
+fn peer(id: u64, is_up: bool) -> PeerStatus {
+    let trouble = (!is_up).then(|| "connection refused".to_owned());
+    let speaks = is_up.then_some(Version::NEWEST);
+    PeerStatus { node: NodeId(id), address: String::new(), is_up, speaks, trouble, queued_bytes: 0 }
+}
+
+fn group(number: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupReport {
+    GroupReport {
+        group: GroupId(number),
+        leader: leader.map(NodeId),
+        term: 1,
+        committed: 50_000,
+        applied: 50_000,
+        persisted: 50_000,
+        voters: vec![NodeId(1), NodeId(2), NodeId(3)],
+        counted: None,
+        outgoing: Vec::new(),
+        learners: Vec::new(),
+        matched: matched.iter().map(|(node, at)| (NodeId(*node), *at)).collect(),
+        digest: 0,
+    }
+}
+
+/// A node of three that serves clients.
+fn well() -> Facts {
+    Facts { amqp: Some(([127, 0, 0, 1], 5672).into()), ..facts() }
+}
+
+fn look(
+    watch: &mut Watch,
+    now_s: u64,
+    facts: &Facts,
+    groups: &[GroupReport],
+    peers: &[PeerStatus],
+    looks: &Looks,
+) -> Vec<Problem> {
+    let catalog = Catalog::genesis(&[node(1), node(2), node(3)], 1);
+    let reads = catalog.agreed();
+    watch.look(now_s, &Around { facts, catalog: &catalog, groups, peers, reads }, looks);
+    watch.problems.clone()
+}
+
+fn words(told: Vec<(NodeId, Problem)>, sight: &Sight) -> Vec<(String, String)> {
+    let catalog = Catalog::genesis(&[node(1), node(2), node(3)], 1);
+    let Listed { problems, .. } = listed(&catalog, sight, 1_000_000, told);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    problems.iter().map(|it| (text(&it["kind"]), text(&it["what"]))).collect()
+}
+
+#[test]
+fn a_node_that_is_well_has_no_problems() {
+    let peers = [peer(2, true), peer(3, true)];
+    let groups = [group(1, Some(2), &[]), group(2, Some(1), &[(2, 49_000)])];
+    let found = look(&mut Watch::default(), 100, &well(), &groups, &peers, &Looks::default());
+    assert_eq!(found, []);
+}
+
+#[test]
+fn what_lasts_is_told_with_its_beginning_and_what_is_over_is_forgotten() {
+    let mut watch = Watch::default();
+    let looks = Looks::default();
+    let (up, down) = ([peer(2, true), peer(3, true)], [peer(2, false), peer(3, true)]);
+    let led_by_2 = [group(1, Some(2), &[])];
+    let mut at = |now_s, peers: &[PeerStatus]| {
+        let found = look(&mut watch, now_s, &well(), &led_by_2, peers, &looks);
+        found.into_iter().map(|it| (it.what.key(NodeId(1)).0, it.since_s)).collect::<Vec<_>>()
+    };
+    assert_eq!(at(100, &up), []);
+    // Its leader is gone, and so is the majority without this node; an election may be under way.
+    assert_eq!(at(110, &down), [(5, 110), (8, 110)]);
+    assert_eq!(at(120, &down), [(5, 110), (7, 110), (8, 110)]);
+    assert_eq!(at(130, &up), []);
+    assert_eq!(at(140, &down), [(5, 140), (8, 140)], "it is another time");
+}
+
+#[test]
+fn a_node_says_what_is_short_and_who_is_behind() {
+    let resources = Resources {
+        memory_bytes: Some(2_000_000),
+        memory_limit_bytes: 1_000_000,
+        disk_free_bytes: Some(3_000),
+        disk_free_limit_bytes: 2_000,
+    };
+    let alarms = Alarms { memory: true, disk: false };
+    let certificate_expires_s = Some(1_000_000 + 2 * DAY_S);
+    let facts = Facts { resources, alarms, certificate_expires_s, amqp: None, ..facts() };
+    let groups = [group(1, Some(1), &[(2, 10), (3, 49_999)])];
+    let peers = [peer(2, true), peer(3, true)];
+    let mut watch = Watch::default();
+    look(&mut watch, 999_000, &facts, &groups, &peers, &Looks::default());
+    let found = look(&mut watch, 999_030, &facts, &groups, &peers, &Looks::default());
+    let told: Vec<_> = found.into_iter().map(|problem| (NodeId(1), problem)).collect();
+    let all = words(told.clone(), &Sight::All);
+    let kinds: Vec<&str> = all.iter().map(|(kind, _)| kind.as_str()).collect();
+    let critical = ["node_not_serving", "memory_alarm", "certificate_expires"];
+    assert_eq!(kinds, [&critical[..], &["disk_low", "node_behind"]].concat());
+    let memory = "memory alarm on millrace@1: 1953 KiB of 976 KiB; publishers are held back";
+    assert_eq!(all[1].1, memory);
+    let few = words(told, &Sight::Vhosts(Default::default()));
+    assert_eq!(few.len(), critical.len(), "who sees no nodes is told what health checks tell");
+}
+
+#[test]
+fn queues_are_named_if_it_lasts_and_only_so_many() {
+    let mut looks = Looks::default();
+    let mut watch = Watch::default();
+    let count = PROBLEMS_OF_A_KIND_MAX as u64 + 5;
+    let left = |id: u64| (QueueId(id), status(UNCONSUMED_MIN + id, 0, UNCONSUMED_MIN + id, 0));
+    let mut found = Vec::new();
+    for now_s in [100, 110, 120] {
+        let few = [(QueueId(9_000), status(UNCONSUMED_MIN - 1, 0, UNCONSUMED_MIN - 1, 0))];
+        looks.look(now_s, (0..count).map(left).chain(few).collect());
+        found = look(&mut watch, now_s, &well(), &[], &[peer(2, true), peer(3, true)], &looks);
+        assert_eq!(found.is_empty(), now_s < 120, "at {now_s}");
+    }
+    assert_eq!(found.len(), PROBLEMS_OF_A_KIND_MAX);
+    let what = What::Queue { queue: 104, is: OfQueue::Unconsumed, count: UNCONSUMED_MIN + 104 };
+    assert_eq!(found[0], Problem { what, since_s: 100 });
+    let told = watch.told(7);
+    assert_eq!((told.left_out, told.now_ms), (5, 7));
+    let text = r#"{"what":{"Queue":{"queue":104,"is":"Unconsumed","count":1104}},"since_s":100}"#;
+    assert_eq!(told.problems[0], serde_json::from_str::<Value>(text).unwrap());
+}
+
+#[test]
+fn a_problem_that_several_nodes_see_is_one() {
+    let what = |trouble: &str| What::Unreachable { node: 3, trouble: Some(trouble.to_owned()) };
+    let told = [(1, 50), (2, 40)]
+        .map(|(by, since_s)| (NodeId(by), Problem { what: what("refused"), since_s }));
+    let catalog = Catalog::genesis(&[node(1), node(2), node(3)], 1);
+    let Listed { verdict, problems } = listed(&catalog, &Sight::All, 100, told);
+    assert_eq!((verdict, problems.len()), ("warning", 1));
+    assert_eq!(problems[0]["seen_by"], json!(["millrace@1", "millrace@2"]));
+    assert_eq!(problems[0]["since"], json!(40_000));
+    assert_eq!(problems[0]["object"], json!({ "node": "millrace@3" }));
+}
+
+#[test]
+fn a_version_that_nobody_raises_is_named_with_who_holds_it_back() {
+    let catalog = Catalog::genesis(&[node(1), node(2), node(3)], 1);
+    let mut old = peer(2, true);
+    old.speaks = Some(catalog.agreed());
+    let mut watch = Watch::default();
+    let reads = Version(catalog.agreed().0 + 1);
+    let (facts, looks) = (well(), Looks::default());
+    let mut newer = peer(3, true);
+    newer.speaks = Some(reads);
+    let peers = [old, newer];
+    for now_s in [100, 200] {
+        let around = Around { facts: &facts, catalog: &catalog, groups: &[], peers: &peers, reads };
+        watch.look(now_s, &around, &looks);
+    }
+    let (agreed, reads) = (catalog.agreed().0, reads.0);
+    let what = What::VersionBehind { agreed, reads, held_by: vec![2] };
+    assert_eq!(watch.problems, [Problem { what, since_s: 100 }]);
+}
