@@ -253,6 +253,7 @@ fn a_slot_that_is_lost_is_refused_and_a_resync_brings_what_it_held() {
     let mut run = done(Run::start(&mut stage, shape, plan));
     done(run.until_delivered(100));
     done(run.end_relays());
+    done(run.until("PostgreSQL sees that the reader is gone", |run| run.slot_state() == "f"));
     done(run.sql(&format!("SELECT pg_drop_replication_slot('{}')", run.relay_slot())));
     done(run.until("rows are written that no slot has", Run::is_written));
     is_refused(&run, "resync");

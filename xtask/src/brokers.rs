@@ -18,6 +18,8 @@ const START_MAX: Duration = Duration::from_secs(90);
 const STOP_MAX: Duration = Duration::from_secs(30);
 /// The HTTP API is so far above the AMQP port, as RabbitMQ has it by default.
 pub(crate) const HTTP_ABOVE: u16 = 10_000;
+/// AMQP under TLS is so far below the AMQP port, as RabbitMQ has it by default.
+pub(crate) const TLS_BELOW: u16 = 1;
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,35 +85,42 @@ impl Build {
 impl Broker {
     /// Starts a broker with nothing in it and waits until it listens on `port` of loopback.
     pub(crate) fn start(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
-        Broker::start_build(kind, Build::Release, folder, port)
+        Broker::start_build(kind, Build::Release, folder, port, None)
     }
 
-    /// The same with another build, where it is Millrace.
+    /// The same with another build, where it is Millrace. `tls`: a folder of certificates to serve TLS with, too.
     pub(crate) fn start_build(
         kind: Kind,
         build: Build,
         folder: &Path,
         port: u16,
+        tls: Option<&Path>,
     ) -> Result<Broker, String> {
         let _ = std::fs::remove_dir_all(folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         if kind == Kind::RabbitMq {
-            configure_rabbitmq(folder, port)?;
+            configure_rabbitmq(folder, port, tls)?;
         }
-        Broker::listening(kind, build, folder, port)
+        Broker::listening(kind, build, folder, port, tls)
     }
 
     /// Starts a broker on what an earlier one left in `folder`.
     pub(crate) fn start_again(kind: Kind, folder: &Path, port: u16) -> Result<Broker, String> {
-        Broker::listening(kind, Build::Release, folder, port)
+        Broker::listening(kind, Build::Release, folder, port, None)
     }
 
-    fn listening(kind: Kind, build: Build, folder: &Path, port: u16) -> Result<Broker, String> {
+    fn listening(
+        kind: Kind,
+        build: Build,
+        folder: &Path,
+        port: u16,
+        tls: Option<&Path>,
+    ) -> Result<Broker, String> {
         let fail = |error: std::io::Error| format!("{}: {error}", kind.name());
         let log = File::options().create(true).append(true).open(folder.join("output.txt"));
         let log = log.map_err(fail)?;
         let mut program = match kind {
-            Kind::Millrace => millrace(build, folder, port),
+            Kind::Millrace => millrace(build, folder, port, tls),
             Kind::RabbitMq => rabbitmq(folder, port),
         };
         program.stdin(Stdio::null()).stderr(log.try_clone().map_err(fail)?).stdout(log);
@@ -165,11 +174,18 @@ impl Broker {
     }
 }
 
-fn millrace(build: Build, folder: &Path, port: u16) -> Command {
+fn millrace(build: Build, folder: &Path, port: u16, tls: Option<&Path>) -> Command {
     let mut program = command(build.millrace(), &["serve", "--data-dir"]);
     program.arg(folder.join("data")).args(["--amqp", &format!("127.0.0.1:{port}")]);
     if let Some(http) = port.checked_add(HTTP_ABOVE) {
         program.args(["--http", &format!("127.0.0.1:{http}")]);
+    }
+    if let Some(tls) = tls {
+        program.args(["--amqps", &format!("127.0.0.1:{}", port - TLS_BELOW)]);
+        program.arg("--tls-certfile").arg(tls.join("server_certificate.pem"));
+        program.arg("--tls-keyfile").arg(tls.join("server_key.pem"));
+        let authority = tls.join("ca_certificate.pem");
+        program.args(["--set", &format!("tls_cacertfile={}", authority.display())]);
     }
     program
 }
@@ -180,12 +196,21 @@ fn rabbitmq(folder: &Path, port: u16) -> Command {
     program
 }
 
-fn configure_rabbitmq(folder: &Path, port: u16) -> Outcome {
-    let settings = format!(
+fn configure_rabbitmq(folder: &Path, port: u16, tls: Option<&Path>) -> Outcome {
+    let mut settings = format!(
         "listeners.tcp.default = 127.0.0.1:{port}\nmanagement.tcp.port = {}\n\
          management.tcp.ip = 127.0.0.1\nlog.file.level = warning\n",
         u32::from(port) + u32::from(HTTP_ABOVE)
     );
+    if let Some(tls) = tls {
+        settings += &format!(
+            "listeners.ssl.default = 127.0.0.1:{}\nssl_options.cacertfile = {tls}/ca_certificate.pem\n\
+             ssl_options.certfile = {tls}/server_certificate.pem\nssl_options.keyfile = {tls}/server_key.pem\n\
+             ssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = false\n",
+            port - TLS_BELOW,
+            tls = tls.display()
+        );
+    }
     let files = [
         ("rabbitmq.conf", settings.as_str()),
         ("plugins", "[rabbitmq_management].\n"),

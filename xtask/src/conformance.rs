@@ -8,6 +8,7 @@
 mod amqp_tools;
 mod answers;
 mod celery;
+mod certificates;
 mod examples;
 mod go;
 mod lists;
@@ -173,7 +174,13 @@ fn run_part(part: &Part, options: &Options, all: &Path) -> parts::Told {
         }
         Some(_) => None,
         None => {
-            Some(Broker::start_build(kind(options), options.build, &folder.join("broker"), PORT)?)
+            let certificates = folder.join("certs");
+            let tls = (suite.name == python::PY_AMQP.name).then_some(&*certificates);
+            if let Some(made) = tls {
+                certificates::make(made, &folder.join("certificates.txt"))?;
+            }
+            let (kind, build) = (kind(options), options.build);
+            Some(Broker::start_build(kind, build, &folder.join("broker"), PORT, tls)?)
         }
     };
     let (host, port) = options.address.clone().unwrap_or(("127.0.0.1".to_string(), PORT));

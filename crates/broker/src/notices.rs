@@ -1,6 +1,7 @@
 //! Which log lines about connections are written: the first ones, and from then on a few per second with the
 //! number of those that were not.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::limits;
@@ -68,9 +69,35 @@ impl Notices {
     }
 }
 
+/// Letters of a name that a log line has. What is longer is hardly a name.
+const NAME_LETTERS_MAX: usize = 128;
+/// How each JSON Web Token begins: `{"` in base64.
+const TOKEN_BEGINS: &str = "eyJ";
+
+/// A user's name as a log line may have it. Some clients send a token where the name belongs, and whoever reads the log
+/// could log in with it.
+pub(crate) fn shown_user(user: &str) -> Cow<'_, str> {
+    let is_long = user.chars().nth(NAME_LETTERS_MAX).is_some();
+    if !is_long && !user.starts_with(TOKEN_BEGINS) {
+        return Cow::Borrowed(user);
+    }
+    Cow::Owned(format!("(not shown: {} bytes, perhaps a token)", user.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_in_the_place_of_a_name_is_not_shown() {
+        for name in ["guest", "", "a.b.c", "eve", &"x".repeat(128)] {
+            assert_eq!(shown_user(name), name);
+        }
+        for secret in ["eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmVk", &"x".repeat(129)] {
+            let shown = shown_user(secret);
+            assert!(!shown.contains("eyJ") && !shown.contains("xx"), "{shown}");
+        }
+    }
 
     #[test]
     fn a_storm_writes_a_few_lines_and_counts_the_others() {

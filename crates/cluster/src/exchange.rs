@@ -59,6 +59,12 @@ pub enum Input {
     WantCheckpoint {
         group: GroupId,
     },
+    /// A backup wants the group as it is: to be answered with [`Output::Cut`]. A question that is asked again takes the
+    /// place of the one before, which is not answered then.
+    WantCut {
+        group: GroupId,
+        number: u64,
+    },
     Checkpointed {
         group: GroupId,
         index: u64,
@@ -249,6 +255,12 @@ pub enum Output {
         catalog: Box<Catalog>,
     },
     Checkpoint(Job),
+    /// Answers [`Input::WantCut`].
+    Cut {
+        group: GroupId,
+        number: u64,
+        cut: Result<Cut, NotCut>,
+    },
     /// The log holds what this program is too old to read: the node is to end, with these words. The shard does
     /// nothing any more.
     Outdated {
@@ -284,6 +296,22 @@ pub enum Output {
         number: u64,
         entries: Vec<EntryAt>,
     },
+}
+
+/// A group as it is at an index, for a backup.
+#[derive(Debug)]
+pub struct Cut {
+    pub index: u64,
+    pub term: u64,
+    /// The checkpoint to be written for it. `None`: the newest checkpoint of the group is this one.
+    pub job: Option<Job>,
+}
+
+/// Why a group is not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCut {
+    /// It is not led here, or not any more.
+    NotLeader,
 }
 
 /// Messages of a queue to be read for deliveries.

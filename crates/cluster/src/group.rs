@@ -154,6 +154,15 @@ impl Group {
         self.checkpoint.begin(self.applied > compacted)
     }
 
+    /// A checkpoint of what is applied is to be written now, whether or not one is wanted. False: the newest checkpoint
+    /// has it already.
+    pub(crate) fn begins_cut(&mut self) -> bool {
+        assert!(!self.is_checkpointing(), "a group writes one checkpoint at a time");
+        let (compacted, _) = self.replica.log().checkpoint();
+        self.checkpoint.is_wanted |= self.applied > compacted;
+        self.checkpoint.begin(self.applied > compacted)
+    }
+
     /// The checkpoint at `index` is synced.
     pub(crate) fn checkpointed(&mut self, index: u64) {
         self.checkpoint.end();

@@ -6,8 +6,10 @@
 )]
 
 mod alarms;
+mod backup;
 mod change;
 mod config;
+mod dead_letters;
 mod describe;
 mod events;
 mod failure;
@@ -22,6 +24,7 @@ mod reading;
 mod renewing;
 mod reports;
 mod rescue;
+mod restore;
 mod secret;
 mod sessions;
 mod shard_loop;
@@ -32,6 +35,7 @@ mod tallies;
 mod threads;
 mod writing;
 
+pub use backup::{BackupPart, BackupSource, CutGroup};
 pub use change::NotChanged;
 pub use config::Config;
 pub use failure::{Cause, Failure, StartError};
@@ -39,6 +43,7 @@ pub use handle::{AnswerReceiver, ClusterHandle, Counters, Status};
 pub use neighbours::foresee;
 pub use peers::{Admission, NotTold, PeerCounters, PeerStatus, Question, Reply};
 pub use rescue::{queue_names, rescue_directory, survey_directory};
+pub use restore::{BackupGroup, Home, Totals, check_backup_group, restore_directory};
 pub use secret::{kept_secret, new_secret};
 pub use start::{launch, start};
 pub use tallies::Tally;

@@ -50,9 +50,10 @@ mod waiter;
 pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
 pub use io::{
-    Admission, AnswerReceiver, Cause, ClusterHandle, Config, Counters, Failure, NotChanged,
-    NotTold, PeerCounters, PeerStatus, Question, Reply, StartError, Status, Tally, foresee,
-    kept_secret, launch, new_secret, queue_names, rescue_directory, start, survey_directory,
+    Admission, AnswerReceiver, BackupGroup, BackupPart, BackupSource, Cause, ClusterHandle, Config,
+    Counters, CutGroup, Failure, Home, NotChanged, NotTold, PeerCounters, PeerStatus, Question,
+    Reply, StartError, Status, Tally, Totals, check_backup_group, foresee, kept_secret, launch,
+    new_secret, queue_names, rescue_directory, restore_directory, start, survey_directory,
 };
 pub use membership::PeerConfig;
 pub use peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};

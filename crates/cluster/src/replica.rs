@@ -56,6 +56,8 @@ pub(crate) struct Replica {
     has_rejoined: bool,
     /// To be sent with what `raft` has to say.
     questions: Vec<Message>,
+    /// Questions of [`Replica::ask_index`] that a majority has answered, by number, and the index.
+    indexes: Vec<(u64, u64)>,
 }
 
 /// This node does not lead the group.
@@ -105,6 +107,7 @@ impl Replica {
             rejoining: None,
             has_rejoined: false,
             questions: Vec::new(),
+            indexes: Vec::new(),
         };
         replica.choose_timeout();
         replica
@@ -346,6 +349,18 @@ impl Replica {
         self.raw.raft.prs().get(node.0).map(|progress| progress.matched)
     }
 
+    /// Asks a majority whether this replica still leads: Raft's ReadIndex. Once it says so, [`Replica::take_indexes`] has
+    /// an index under this number, and everything that was confirmed before the question is at that index or below.
+    /// A question may be lost; it is asked again under another number.
+    pub(crate) fn ask_index(&mut self, number: u64) {
+        self.raw.read_index(number.to_le_bytes().to_vec());
+    }
+
+    /// The questions that were answered since.
+    pub(crate) fn take_indexes(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.indexes)
+    }
+
     /// Hands leadership to a replica that is near. A follower asks its leader to do so.
     pub(crate) fn transfer(&mut self, node: NodeId) {
         self.raw.transfer_leader(node.0);
@@ -451,6 +466,11 @@ impl Replica {
         }
         while self.raw.has_ready() {
             let mut ready = self.raw.ready();
+            for read in ready.take_read_states() {
+                if let Ok(number) = <[u8; 8]>::try_from(&read.request_ctx[..]) {
+                    self.indexes.push((u64::from_le_bytes(number), read.index));
+                }
+            }
             let mut committed = ready.take_committed_entries();
             let has_members = committed.iter().any(|entry| entry.entry_type != NORMAL);
             harvest.committed.append(&mut committed);

@@ -12,6 +12,7 @@ mod answers;
 mod appends;
 mod catalog;
 mod clock;
+mod cuts;
 mod leading;
 mod local;
 mod members;
@@ -46,6 +47,7 @@ use crate::request::{Answer, Ticket};
 use crate::waiter::Waiter;
 use appends::Appends;
 use clock::Clock;
+use cuts::Cuts;
 use local::Local;
 use members::Members;
 use outbound::Outbound;
@@ -86,6 +88,7 @@ pub struct Shard {
     node_wide: NodeWide,
     /// Looks at messages that are being read.
     peeks: usize,
+    cuts: Cuts,
     /// The node is stopping: settles are logged at once, and leadership moves away until this time at the latest.
     closing: Option<u64>,
     sizes: Sizes,
@@ -150,6 +153,7 @@ impl Shard {
             own: VecDeque::new(),
             node_wide: NodeWide::default(),
             peeks: 0,
+            cuts: Cuts::default(),
             closing: None,
             sizes,
         };
@@ -329,6 +333,7 @@ impl Shard {
                     group.checkpointed(index);
                 }
             }
+            Input::WantCut { group, number } => self.want_cut(group, number, outputs),
             Input::CheckpointFailed { group } => {
                 if let Some(group) = self.group_mut(group) {
                     group.checkpoint_failed();

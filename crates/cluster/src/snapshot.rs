@@ -15,6 +15,7 @@ mod incoming;
 mod outgoing;
 mod receiver;
 mod sender;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -25,9 +26,11 @@ pub(crate) use chunk::Chunk;
 pub use chunk::Transfer;
 pub use incoming::{Event, Incoming, Installed};
 pub use outgoing::{Outgoing, Sending};
-pub use sender::Source;
 #[cfg(test)]
-pub(crate) use sender::{Answer, Sender};
+pub(crate) use sender::Answer;
+pub(crate) use sender::Sender;
+pub use sender::Source;
+pub(crate) use stored::{StoredGroup, Taken};
 
 use crate::exchange::Input;
 use crate::peer::message::Message;

@@ -8,6 +8,7 @@
 
 mod api;
 mod asking;
+mod backup;
 mod boot;
 mod change;
 mod client;

@@ -153,3 +153,21 @@ pub const PROBLEMS_OF_A_KIND_MAX: usize = 100;
 
 /// How far clocks may be apart, in milliseconds.
 pub const CLOCKS_APART_MS: u64 = 2000;
+
+/// How long dead letters stay at their sources while a backup is cut, at most.
+pub const BACKUP_HOLD: Duration = Duration::from_secs(30);
+
+/// How long all groups together may take to be cut. The rest of [`BACKUP_HOLD`] is for nodes that heard of it late.
+pub const BACKUP_CUT_WAIT: Duration = Duration::from_secs(20);
+
+/// Bytes of a part of a backup.
+pub const BACKUP_PART_BYTES: usize = 1 << 20;
+
+/// How long a part that is not there yet is waited for before the answer says so.
+pub const BACKUP_PART_WAIT: Duration = Duration::from_secs(2);
+
+/// How long another node may take to read a part.
+pub const BACKUP_NEIGHBOUR_WAIT: Duration = Duration::from_secs(30);
+
+const _: () = assert!(BACKUP_CUT_WAIT.as_millis() < BACKUP_HOLD.as_millis());
+const _: () = assert!(BACKUP_PART_BYTES * 4 / 3 + 1024 < cluster::limits::ANSWER_BYTES_MAX);

@@ -32,6 +32,36 @@ pub(crate) enum Question {
     Problems,
     /// How many connections and channels users and vhosts have there: answered by [`ToldCensus`].
     Census,
+    /// Dead letters of the node stay at their sources for so long, while a backup is cut. Answered by whether they do.
+    HoldDeadLetters { backup: u64, ms: u64 },
+    /// They may go again. Answered by `true`.
+    ReleaseDeadLetters { backup: u64 },
+    /// A backup wants these groups, which the node leads, as they are: answered by a list of [`ToldCut`], or why not.
+    Cut { backup: u64, groups: Vec<u32> },
+    /// A part of a group that was cut: answered by a [`ToldPart`], or why there is none.
+    BackupPart { backup: u64, group: u32, offset: u64 },
+    /// Nobody reads the backup any more. Answered by `true`.
+    EndBackup { backup: u64 },
+}
+
+/// A group that was cut for a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ToldCut {
+    pub(crate) group: u32,
+    /// The last entry that is in it, and that entry's term.
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+}
+
+/// A part of such a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToldPart {
+    /// Ask again: the checkpoint is being written.
+    Early,
+    /// In base64.
+    Bytes(String),
+    /// There is no more.
+    End,
 }
 
 /// Somebody who holds messages, as a queue's leader names it.
@@ -110,6 +140,20 @@ mod tests {
                 },
                 r#"{"History":{"window":{"step_s":10,"first":7,"count":2},"wants_node":true,"queues":[9]}}"#,
             ),
+            (
+                Question::HoldDeadLetters { backup: 7, ms: 30_000 },
+                r#"{"HoldDeadLetters":{"backup":7,"ms":30000}}"#,
+            ),
+            (Question::ReleaseDeadLetters { backup: 7 }, r#"{"ReleaseDeadLetters":{"backup":7}}"#),
+            (
+                Question::Cut { backup: 7, groups: vec![0, 3] },
+                r#"{"Cut":{"backup":7,"groups":[0,3]}}"#,
+            ),
+            (
+                Question::BackupPart { backup: 7, group: 3, offset: 9 },
+                r#"{"BackupPart":{"backup":7,"group":3,"offset":9}}"#,
+            ),
+            (Question::EndBackup { backup: 7 }, r#"{"EndBackup":{"backup":7}}"#),
             (
                 Question::Connections { what: Of::Consumers, user: None, vhost: Some("v".into()) },
                 r#"{"Connections":{"what":"Consumers","user":null,"vhost":"v"}}"#,

@@ -1,6 +1,7 @@
 //! All paths: what each needs, and the function that decides what is done.
 
 mod audit;
+mod backup;
 mod bindings;
 mod connections;
 pub(crate) mod dead_letters;
@@ -221,6 +222,9 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/audit", Need::Administrator, audit::list),
     get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),
     get("/millrace/explain/{vhost}/queues/{queue}", Need::Visible, explain::queue),
+    post("/millrace/backups", Need::Administrator, backup::begin),
+    get("/millrace/backups/{backup}/{group}/{offset}", Need::Administrator, backup::part),
+    delete("/millrace/backups/{backup}", Need::Administrator, backup::end),
     get("/aliveness-test/{vhost}", Need::Vhost, health::aliveness),
     get("/health/checks/alarms", Need::User, health::alarms),
     get("/health/checks/local-alarms", Need::User, health::local_alarms),

@@ -62,6 +62,8 @@ pub(crate) enum Work {
     Retries { what: Retries, vhosts: BTreeSet<String>, shape: Shape },
     /// The leaders of these queues are asked how they stand, and that is added to the answer.
     Explain { queues: Vec<(GroupId, QueueId)>, body: Value, kept: Kept },
+    /// A step of a backup.
+    Backup(Backup),
     /// Definitions are brought in.
     Import(Box<Import>),
     /// What happens is told from now on.
@@ -212,6 +214,17 @@ pub(crate) enum Retries {
     All,
     One(String),
     Stop(String),
+}
+
+/// What somebody who makes a backup asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backup {
+    /// All groups are cut.
+    Begin,
+    /// Bytes of a group, from this one on.
+    Part { backup: u64, group: u32, offset: u64 },
+    /// It is over.
+    End { backup: u64 },
 }
 
 /// Messages that are taken to be looked at.

@@ -11,6 +11,7 @@ pub(crate) mod log;
 mod mover;
 mod publish;
 mod relay;
+mod restore;
 mod serve;
 mod terminal;
 mod url;
@@ -53,6 +54,8 @@ enum Command {
     Consume(Box<consume::Args>),
     #[command(flatten)]
     Admin(admin::Command),
+    /// Make the data directory of a new cluster from a backup
+    Restore(restore::Args),
     /// Move the messages of queues to another broker, while applications go on
     Move(Box<mover::Args>),
 }
@@ -91,6 +94,7 @@ fn start(command: Command) -> ExitCode {
         Command::Publish(args) => publish::run(*args),
         Command::Consume(args) => consume::run(*args),
         Command::Admin(command) => admin::run(command, Cli::command),
+        Command::Restore(args) => restore::run(&args),
         Command::Move(args) => mover::run(*args),
     }
 }

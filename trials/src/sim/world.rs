@@ -428,6 +428,7 @@ impl World {
                     let reading = Reading::Messages(fetch);
                     life.store.readings.push_back(reading);
                 }
+                Output::Cut { .. } => unreachable!("nobody here makes a backup"),
                 Output::Peek(peek) => life.store.readings.push_back(Reading::Look(peek)),
                 Output::ReadEntries { group, number, entries } => {
                     let reading = Reading::Entries { group, number, entries };

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
 use crate::Outcome;
 use crate::apt::apt_install;
+use crate::brokers::TLS_BELOW;
 use crate::process::{command, run_logged, tools};
 
 pub(super) const PY_AMQP: Suite = Suite {
@@ -14,7 +15,14 @@ pub(super) const PY_AMQP: Suite = Suite {
     is_installed: || is_installed("amqp-5.4.2"),
     install: |log| install("amqp", "5.4.2", log),
     installer: Installer::Pip,
-    run: |target| pytest(target, "amqp-5.4.2", &["t/integration"]),
+    run: |target| {
+        // They name their certificates by paths in their sources.
+        let place = tools().join("src/amqp-5.4.2/t/certs");
+        let _ = std::fs::remove_file(&place);
+        std::os::unix::fs::symlink(target.folder.join("certs"), &place)
+            .map_err(|error| format!("{}: {error}", place.display()))?;
+        pytest(target, "amqp-5.4.2", &["t/integration"])
+    },
     parts: whole,
     judge: Judge::RabbitMq,
     pace: Pace::Seconds(5),
@@ -146,6 +154,7 @@ fn pytest(target: &Target, source: &str, files: &[&str]) -> Result<Vec<Case>, St
     }
     pytest.env("PYTHONDONTWRITEBYTECODE", "1");
     pytest.env("RABBITMQ_HOST", &target.host).env("RABBITMQ_5672_TCP", target.port.to_string());
+    pytest.env("RABBITMQ_5671_TCP", (target.port - TLS_BELOW).to_string());
     pytest.env("RABBITMQ_URL", target.url());
     // pytest's status says whether a test failed, which the log says better.
     let _ = run_logged(&mut pytest, &target.log());

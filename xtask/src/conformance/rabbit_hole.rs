@@ -51,7 +51,13 @@ fn run(target: &Target) -> Result<Vec<Case>, String> {
     let verdicts = target.folder.join("verdicts.xml");
     let is_rabbitmq = !target.control.is_empty();
     let mut test = target.command(900, binary());
-    test.current_dir(source()).args(["-test.timeout", "840s", "-ginkgo.noColor"]);
+    test.current_dir(source()).args([
+        "-test.timeout",
+        "840s",
+        "-ginkgo.noColor",
+        "-ginkgo.seed",
+        "1",
+    ]);
     if !target.skips.is_empty() {
         test.args(["-ginkgo.skip", &pattern(&target.skips)]);
     }

@@ -30,6 +30,9 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How often the log tells of messages of one fate.
 pub const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Requests to let letters go that wait while a backup is cut: with more, nothing new is taken until then.
+pub const LET_GO_HELD: usize = 16 << 10;
+
 /// How long letters that are on their way may take when the node stops. What is not settled by then is
 /// sent once more when it starts.
 pub const STOP: Duration = Duration::from_secs(2);

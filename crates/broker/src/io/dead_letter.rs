@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Request;
+use machine::Outcome;
 use tokio::sync::watch;
 
 use super::broker::Broker;
@@ -23,17 +25,22 @@ pub async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut out = Outputs::default();
     let mut answered = Vec::new();
     let mut stop_by = None;
+    let (mut held, mut letting_go) = (cluster.dead_letters_held(), Vec::new());
     if *stop.borrow_and_update() {
         return;
     }
     loop {
-        let wanted = [worker.deadline(), stop_by].into_iter().flatten().min();
+        let held_until = *held.borrow_and_update();
+        let held_until = held_until.map(|(_, until)| until.saturating_duration_since(started));
+        let release = held_until.filter(|_| !letting_go.is_empty());
+        let wanted = [worker.deadline(), stop_by, release].into_iter().flatten().min();
         let wanted = started + wanted.unwrap_or_else(|| started.elapsed() + IDLE);
         let input = tokio::select! {
-            is_open = answers.recv(&mut answered) => match is_open {
+            is_open = answers.recv(&mut answered), if letting_go.len() < limits::LET_GO_HELD => match is_open {
                 true => Input::Answered(&mut answered),
                 false => return,
             },
+            _ = held.changed() => Input::DeadlinePassed,
             _ = stop.changed(), if stop_by.is_none() => {
                 stop_by = Some(started.elapsed() + limits::STOP);
                 Input::Stop
@@ -47,6 +54,14 @@ pub async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         }
         broker.dead_letters.add(&worker.take_counts());
         out.notices.drain(..).for_each(|notice| tell(&notice));
+        // Looked at after the step: what was stored before the hold may be let go.
+        let is_held = held.borrow().is_some_and(|(_, until)| Instant::now() < until);
+        if is_held {
+            letting_go.extend(out.requests.extract_if(.., |request| lets_go(request)));
+        } else {
+            letting_go.append(&mut out.requests);
+            std::mem::swap(&mut letting_go, &mut out.requests);
+        }
         if !out.requests.is_empty() && !cluster.submit(session, &mut out.requests).await {
             return;
         }
@@ -55,6 +70,11 @@ pub async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             return;
         }
     }
+}
+
+/// Whether a letter is gone from its source with this.
+fn lets_go(request: &Request) -> bool {
+    matches!(request, Request::Settle { outcome: Outcome::DeadLettered, .. })
 }
 
 fn tell(notice: &Notice) {

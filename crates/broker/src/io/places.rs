@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use super::describe::Ear;
 use crate::door::{Door, Number};
 use crate::logins::Address;
-use crate::notices::{Kind, Notices};
+use crate::notices::{Kind, Notices, shown_user};
 use crate::session::{LoginRefusal, Notice};
 
 /// All places of a node.
@@ -65,11 +65,13 @@ impl Places {
         match notice {
             Notice::Connected { user, vhost, client } => {
                 if let Some(not_shown) = self.writes(Kind::Connected) {
+                    let user = &*shown_user(user);
                     tracing::info!(%connection, %peer, user, vhost, client, not_shown, "client connected");
                 }
             }
             Notice::Refused { user, mechanism, client, why } => {
                 if let Some(not_shown) = self.writes(Kind::LoginRefused) {
+                    let user = &*shown_user(user);
                     tracing::warn!(
                         %connection, %peer, user, mechanism, client, not_shown,
                         "login refused: {why}"
@@ -78,6 +80,7 @@ impl Places {
             }
             Notice::Unjudged { user } => {
                 if let Some(not_shown) = self.writes(Kind::LoginUnjudged) {
+                    let user = &*shown_user(user);
                     tracing::warn!(
                         %connection, %peer, user, not_shown,
                         "login timed out: its password or token was not checked in time, the connection is closed, the \
@@ -92,6 +95,7 @@ impl Places {
     /// A login over HTTP.
     pub(super) fn tell_refused(&self, peer: SocketAddr, user: &str, why: LoginRefusal) {
         if let Some(not_shown) = self.writes(Kind::LoginRefused) {
+            let user = &*shown_user(user);
             tracing::warn!(%peer, user, not_shown, "login to the HTTP API refused: {why}");
         }
     }

@@ -12,10 +12,12 @@ use super::failure::Failure;
 use super::handle::{Counters, Node, Short};
 use super::reading::{SharedSegments, fail_reading};
 use super::store::{Flush, Snapshots, Store};
+use crate::checkpoint::Job;
 use crate::exchange::Input;
 use crate::housekeeping::{Effect, Housekeeping, Task};
 use crate::limits::SEGMENT_BYTES_REVIEWED;
 use crate::reading::FindSegment;
+use crate::snapshot::Source;
 
 /// How often is looked whether a disk that was full has room, and files that may go.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -31,16 +33,28 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
     loop {
         for flush in arrived.drain(..) {
             match flush {
-                Flush::Task(task @ Task::Checkpoint(_)) => checkpoints.push_back(task),
+                Flush::Task(Task::Checkpoint(job)) => {
+                    checkpoints.push_back(Due { job: Some(job), cut: None });
+                }
+                // In its turn: then the newest checkpoint is the one that is meant.
+                Flush::Cut { group, number, index, job } => {
+                    checkpoints.push_back(Due { job, cut: Some((group, number, index)) });
+                }
                 Flush::Task(task) => flusher.perform(task, node, failure),
                 Flush::SendSnapshot { group, to } => flusher.send(group, to, node, store),
                 // The house is looked after below.
                 Flush::RolledOver => {}
             }
         }
-        if let Some(checkpoint) = checkpoints.pop_front() {
-            flusher.perform(checkpoint, node, failure);
+        if let Some(Due { job, cut }) = checkpoints.pop_front() {
+            if let Some(job) = job {
+                flusher.perform(Task::Checkpoint(job), node, failure);
+            }
+            if let Some((group, number, index)) = cut {
+                node.cuts.written(number, flusher.cut(group, index));
+            }
         }
+        node.cuts.forget_idle();
         let is_due = reviewed.elapsed() >= REVIEW_PERIOD;
         if is_due {
             reviewed = Instant::now();
@@ -58,6 +72,12 @@ pub(crate) fn run(mut flusher: Flusher, node: &Node, store: &Store, failure: &Fa
             return;
         }
     }
+}
+
+/// A checkpoint to be written, and the backup that waits for it: group, number and index of its cut.
+struct Due {
+    job: Option<Job>,
+    cut: Option<(GroupId, u64, u64)>,
 }
 
 /// What the flusher owns.
@@ -99,6 +119,12 @@ impl Flusher {
                 node.shard_of(group).push(sent);
             }
         }
+    }
+
+    /// The newest checkpoint of `group` for a backup, if it is the one at `index`.
+    fn cut(&self, group: GroupId, index: u64) -> Option<Source<FileDisk>> {
+        let newest = self.house.newest(group).filter(|newest| newest.index == index)?;
+        self.segments.of_checkpoint(newest)
     }
 
     fn perform(&mut self, task: Task, node: &Node, failure: &Failure) {

@@ -7,8 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use machine::{Catalog, Event, GroupId, Happened, NodeId, NodeInfo, SessionId, Version};
+use tokio::sync::watch;
 use wal::Identity;
 
+use super::backup::{ASK_AGAIN, CutGroup, Cuts};
+use super::dead_letters::Hold;
 use super::events::Events;
 use super::mailbox::{AnswerBox, Mailbox};
 use super::peers::{Admission, NotTold, PeerCounters, PeerStatus, Peers, Question};
@@ -18,7 +21,7 @@ use super::store::Store;
 use super::tallies::Tallies;
 use crate::counted::Counted;
 use crate::described::Resources;
-use crate::exchange::Input;
+use crate::exchange::{Input, NotCut};
 use crate::histogram::Times;
 use crate::request::{Alarms, Answer, Request};
 use crate::shard::{Elsewhere, ForShard, GroupReport, Report, Shard};
@@ -45,6 +48,9 @@ pub(crate) struct Node {
     pub(crate) speaks: Version,
     pub(crate) reports: Reports,
     pub(crate) tallies: Tallies,
+    /// Groups that backups read.
+    pub(crate) cuts: Cuts,
+    pub(crate) hold: Hold,
     pub(crate) shards: Vec<Arc<Mailbox<Input>>>,
     /// The connections to the other nodes, if there may be any.
     pub(crate) peers: Option<Peers>,
@@ -138,6 +144,8 @@ impl Node {
             speaks,
             reports: Reports::new(shards.len()),
             tallies: Tallies::new(shards.len()),
+            cuts: Cuts::default(),
+            hold: Hold::default(),
             counted: RwLock::new(Counted::new(shards.len())),
             shards,
             peers,
@@ -452,6 +460,59 @@ impl ClusterHandle {
         }
         self.node.sessions.close_all();
         late
+    }
+}
+
+/// For backups.
+impl ClusterHandle {
+    /// Cuts a group that this node leads: with everything that was confirmed before this call. `None`: the node does not
+    /// lead it, or not within `time`.
+    pub async fn cut(&self, group: GroupId, time: Duration) -> Option<CutGroup> {
+        let until = Instant::now() + time;
+        loop {
+            let (number, made, source) = self.node.cuts.ask();
+            self.node.shard_of(group).push(Input::WantCut { group, number });
+            let left = until.saturating_duration_since(Instant::now());
+            // A checkpoint that is under way may take long: the shard then still has the question, and the next one
+            // takes its place.
+            match tokio::time::timeout(left.min(ASK_AGAIN), made).await {
+                Ok(Ok(Ok((index, term)))) => return Some(CutGroup { group, index, term, source }),
+                Ok(Ok(Err(NotCut::NotLeader)) | Err(_)) => {
+                    self.node.cuts.give_up(number);
+                    return None;
+                }
+                Err(_) => self.node.cuts.give_up(number),
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+    }
+
+    /// From now on no dead letter of this node is let go, for so long or until [`ClusterHandle::release_dead_letters`].
+    /// False: they are held for another backup.
+    pub fn hold_dead_letters(&self, backup: u64, time: Duration) -> bool {
+        let now = Instant::now();
+        let mut is_ours = true;
+        self.node.hold.0.send_modify(|hold| match hold {
+            Some((other, until)) if *other != backup && *until > now => is_ours = false,
+            _ => *hold = Some((backup, now + time)),
+        });
+        is_ours
+    }
+
+    /// The groups of this backup are cut.
+    pub fn release_dead_letters(&self, backup: u64) {
+        self.node.hold.0.send_modify(|hold| {
+            if hold.is_some_and(|(holder, _)| holder == backup) {
+                *hold = None;
+            }
+        });
+    }
+
+    /// Until when dead letters are to be held, whenever that changes.
+    pub fn dead_letters_held(&self) -> watch::Receiver<Option<(u64, Instant)>> {
+        self.node.hold.0.subscribe()
     }
 }
 

@@ -11,7 +11,7 @@ use super::handle::Node;
 use super::mailbox::AnswerBox;
 use super::neighbours;
 use super::store::{Flush, Read, Store};
-use crate::exchange::{Now, Output};
+use crate::exchange::{Cut, Now, Output};
 use crate::group::catalog::{Applications, apply_and_tell};
 use crate::housekeeping::Task;
 use crate::limits::UNSYNCED_BYTES;
@@ -128,6 +128,11 @@ fn perform(
                 store.flush(Flush::Task(Task::InstallSnapshot { group, index, accept }));
             }
             Output::Checkpoint(job) => store.flush(Flush::Task(Task::Checkpoint(job))),
+            Output::Cut { group, number, cut: Ok(Cut { index, term, job }) } => {
+                node.cuts.made(number, Ok((index, term)));
+                store.flush(Flush::Cut { group, number, index, job });
+            }
+            Output::Cut { number, cut: Err(why), .. } => node.cuts.made(number, Err(why)),
             Output::Outdated { why } => failure.report_outdated(&why),
             Output::Reconciled => store.reconciled(),
             Output::CountsOn { voting } => {

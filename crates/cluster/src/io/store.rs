@@ -7,6 +7,7 @@ use machine::{GroupId, NodeId};
 use wal::{EntryAt, FileDisk};
 
 use super::mailbox::Mailbox;
+use crate::checkpoint::Job;
 use crate::exchange::{Fetch, Peek};
 use crate::housekeeping::Task;
 use crate::log_writer::Append;
@@ -35,6 +36,13 @@ pub(crate) enum Flush {
     SendSnapshot {
         group: GroupId,
         to: NodeId,
+    },
+    /// A backup gets the group at `index`, with the checkpoint that is to be written for it.
+    Cut {
+        group: GroupId,
+        number: u64,
+        index: u64,
+        job: Option<Job>,
     },
     /// The log went on to another file.
     RolledOver,

@@ -49,6 +49,7 @@ impl Shard {
         if let Some(job) = catalog.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));
         }
+        self.cut(GroupId::CATALOG, outputs);
         self.help_followers(GroupId::CATALOG, outputs);
     }
 

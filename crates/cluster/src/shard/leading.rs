@@ -48,6 +48,7 @@ impl Shard {
         if let Some(job) = found.due_checkpoint() {
             outputs.push(Output::Checkpoint(job));
         }
+        self.cut(group, outputs);
         self.help_followers(group, outputs);
     }
 

@@ -109,7 +109,7 @@ impl<D: Disk> Incoming<D> {
             Chunk::Offer => self.offer(now_ms, keeper, from, transfer, events),
             Chunk::Data { offset, bytes } => {
                 let Some(mut receiver) = self.take(from, &transfer) else { return Ok(()) };
-                if let Err(trouble) = receiver.data(keeper, offset, &bytes) {
+                if let Err(trouble) = receiver.data(Some(keeper), offset, &bytes) {
                     return give_up(from, &transfer, trouble, events);
                 }
                 let (group, index) = (transfer.group, transfer.index);

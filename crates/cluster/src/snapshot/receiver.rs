@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
 use machine::{NodeId, Ranges};
+use wal::limits::CHECKPOINT_BYTES_MAX;
 use wal::segments::{SegmentMeta, Writer};
 use wal::{Disk, Error, Keeper};
 
@@ -45,6 +46,8 @@ pub(super) struct Receiver<D: Disk> {
     live: BTreeMap<u64, Ranges>,
     /// Messages that are still to come.
     missing: u64,
+    /// Messages that have come.
+    taken: u64,
     last: Option<(u64, u64)>,
     writer: Option<Writer<D>>,
     segments: Vec<SegmentMeta>,
@@ -59,6 +62,7 @@ pub(super) struct Complete {
     pub(super) live: BTreeMap<u64, Ranges>,
     /// Whether this node's own segments hold the rest.
     pub(super) has_rest: bool,
+    pub(super) messages: u64,
     pub(super) segments: Vec<SegmentMeta>,
 }
 
@@ -74,6 +78,7 @@ impl<D: Disk> Receiver<D> {
             state: None,
             live: BTreeMap::new(),
             missing: 0,
+            taken: 0,
             last: None,
             writer: None,
             segments: Vec::new(),
@@ -85,9 +90,10 @@ impl<D: Disk> Receiver<D> {
         self.offset
     }
 
+    /// Takes a part of the stream. Without a `keeper` it is only checked.
     pub(super) fn data(
         &mut self,
-        keeper: &mut Keeper<D>,
+        mut keeper: Option<&mut Keeper<D>>,
         offset: u64,
         bytes: &Bytes,
     ) -> Result<(), Trouble> {
@@ -97,10 +103,10 @@ impl<D: Disk> Receiver<D> {
         self.offset += bytes.len() as u64;
         self.checksum = crc32c::crc32c_append(self.checksum, bytes);
         self.pending.extend_from_slice(bytes);
-        if self.state.is_none() && !self.take_state(keeper)? {
+        if self.state.is_none() && !self.take_state(keeper.as_deref())? {
             return Ok(());
         }
-        while self.take_message(keeper)? {}
+        while self.take_message(keeper.as_deref_mut())? {}
         Ok(())
     }
 
@@ -123,16 +129,17 @@ impl<D: Disk> Receiver<D> {
             state,
             live: self.live,
             has_rest: !self.have.is_empty(),
+            messages: self.taken,
             segments: self.segments,
         })
     }
 
     /// True once the state is there as a whole. One that could not be installed is refused before it comes.
-    fn take_state(&mut self, keeper: &Keeper<D>) -> Result<bool, Trouble> {
+    fn take_state(&mut self, keeper: Option<&Keeper<D>>) -> Result<bool, Trouble> {
         let Some(length) = self.pending.get(..8).map(|bytes| u64_at(bytes, 0)) else {
             return Ok(false);
         };
-        if length > keeper.checkpoint_bytes_max() {
+        if length > keeper.map_or(CHECKPOINT_BYTES_MAX, Keeper::checkpoint_bytes_max) {
             return Err(Refused("the state is too large").into());
         }
         let length = length as usize;
@@ -152,7 +159,7 @@ impl<D: Disk> Receiver<D> {
     }
 
     /// False: the next one is not there as a whole.
-    fn take_message(&mut self, keeper: &mut Keeper<D>) -> Result<bool, Trouble> {
+    fn take_message(&mut self, keeper: Option<&mut Keeper<D>>) -> Result<bool, Trouble> {
         let Some(head) = self.pending.get(..MESSAGE_HEAD_BYTES) else { return Ok(false) };
         let (queue, seq) = (u64_at(head, 0), u64_at(head, 8));
         let (length, checksum) = (u32_at(head, 16), u32_at(head, 20));
@@ -174,17 +181,20 @@ impl<D: Disk> Receiver<D> {
         if !is_new || !self.live.get(&queue).is_some_and(|live| live.contains(seq)) {
             return Err(Refused("the stream holds a message that was not asked for").into());
         }
-        let mut writer = match self.writer.take() {
-            Some(writer) if writer.bytes() < SEGMENT_BYTES => writer,
-            full => {
-                if let Some(writer) = full {
-                    self.segments.push(writer.finish()?);
+        if let Some(keeper) = keeper {
+            let mut writer = match self.writer.take() {
+                Some(writer) if writer.bytes() < SEGMENT_BYTES => writer,
+                full => {
+                    if let Some(writer) = full {
+                        self.segments.push(writer.finish()?);
+                    }
+                    keeper.segment(self.transfer.group.0)?
                 }
-                keeper.segment(self.transfer.group.0)?
-            }
-        };
-        writer.add(queue, seq, message)?;
-        self.writer = Some(writer);
+            };
+            writer.add(queue, seq, message)?;
+            self.writer = Some(writer);
+        }
+        self.taken += 1;
         self.missing = self.missing.saturating_sub(1);
         self.last = Some((queue, seq));
         self.pending.advance(end);

@@ -94,23 +94,31 @@ impl<D: Disk> Sender<D> {
 
     /// The next chunk. `None`: that was the last.
     pub(crate) fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        while self.buffer.len() < DATA_BYTES && self.read()? {}
         if self.is_ended {
             return Ok(None);
         }
-        let chunk = match self.buffer.len().min(DATA_BYTES) {
-            0 => {
+        let offset = self.offset;
+        let chunk = match self.next_bytes(DATA_BYTES)? {
+            Some(bytes) => Chunk::Data { offset, bytes },
+            None => {
                 self.is_ended = true;
-                Chunk::End { offset: self.offset, checksum: self.checksum }
-            }
-            length => {
-                let (offset, bytes) = (self.offset, self.buffer.split_to(length).freeze());
-                self.offset += length as u64;
-                self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
-                Chunk::Data { offset, bytes }
+                Chunk::End { offset, checksum: self.checksum }
             }
         };
         Ok(Some(chunk.encode(&self.transfer)))
+    }
+
+    /// The next part of the stream, of at most so many bytes. `None`: it is over.
+    pub(crate) fn next_bytes(&mut self, bytes_max: usize) -> Result<Option<Bytes>, Error> {
+        while self.buffer.len() < bytes_max && self.read()? {}
+        let length = self.buffer.len().min(bytes_max);
+        if length == 0 {
+            return Ok(None);
+        }
+        let bytes = self.buffer.split_to(length).freeze();
+        self.offset += length as u64;
+        self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
+        Ok(Some(bytes))
     }
 
     /// Adds a message to the stream. False: there are no more.

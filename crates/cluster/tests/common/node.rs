@@ -171,6 +171,7 @@ impl Node {
                     assert!(forwards.is_empty(), "there is one shard");
                 }
                 Output::Checkpoint(job) => self.jobs.push_back(job),
+                Output::Cut { .. } => panic!("nobody makes a backup"),
                 Output::Outdated { why } => panic!("{why}"),
                 Output::Reconciled => self.is_reconciled = true,
                 Output::CountsOn { .. } => {}

@@ -82,7 +82,7 @@ pub fn explain(
     let mut looks = EXPLAINED_LOOKS_MAX;
     let (mut hops, mut hops_left_out) = (Vec::new(), 0);
     let targets = &mut explained.targets;
-    catalog.route_along(by, vhost, exchange, keys, headers, targets, |passed| {
+    catalog.route_along(by, (vhost, exchange), keys, headers, targets, |passed| {
         match hops.len() < EXPLAINED_HOPS_MAX {
             true => hops.push(hop(catalog, known, keys, headers, &passed, &mut looks)),
             false => hops_left_out += 1,

@@ -321,6 +321,29 @@ impl Catalog {
         Ok(())
     }
 
+    /// Makes this the catalog of another cluster, which has these nodes and no others: for a restore from a backup, never
+    /// on a cluster that runs. Groups stay, and with them queues and their numbers. What was in the memory of the
+    /// cluster's former nodes is gone with them.
+    pub fn refound(&mut self, nodes: &[NodeInfo]) {
+        assert!(!nodes.is_empty(), "a cluster has nodes");
+        let former: BTreeSet<NodeId> =
+            self.membership.nodes.keys().copied().chain(self.nodes_with_memory()).collect();
+        for node in former {
+            self.start_node(node, &mut Vec::new());
+        }
+        let (groups_per_node, wide) =
+            (self.membership.groups_per_node, self.membership.wide.take());
+        self.membership = Membership::genesis(nodes, self.group_count, groups_per_node);
+        if wide.is_some() {
+            self.membership.wide = wide;
+            // Wide groups get as many voters as they are to have.
+            self.membership.repair();
+            self.membership.founders = self.membership.voters.clone();
+        }
+        self.version += 1;
+        self.membership_version = self.version;
+    }
+
     /// Who votes in them is not changed: that is for whoever knows how the nodes are.
     pub(super) fn set_wide_groups(&mut self, per_node: u32) -> bool {
         let before = self.membership.wide.clone();

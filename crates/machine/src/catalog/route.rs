@@ -57,15 +57,14 @@ impl Catalog {
         headers: &dyn Headers,
         out: &mut Vec<Target>,
     ) -> Result<(), RouteError> {
-        self.route_along(by, vhost, exchange, keys, headers, out, |_| {})
+        self.route_along(by, (vhost, exchange), keys, headers, out, |_| {})
     }
 
     /// The same, and each exchange on the way is told as the message passes it.
     pub(super) fn route_along<'c>(
         &'c self,
         by: PublishedBy,
-        vhost: &str,
-        exchange: &str,
+        (vhost, exchange): (&str, &str),
         keys: &[&str],
         headers: &dyn Headers,
         out: &mut Vec<Target>,

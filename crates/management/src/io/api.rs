@@ -1,5 +1,6 @@
 //! What all requests share, and how the node stands.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,7 +8,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use broker::io::broker::Broker;
 use certificates::ServerTls;
-use cluster::ClusterHandle;
+use cluster::{BackupSource, ClusterHandle};
+use machine::NodeId;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
@@ -44,6 +46,8 @@ pub(super) struct Shared {
     /// Turns for requests that only ask, and for the others.
     pub(super) asking: Semaphore,
     pub(super) changing: Semaphore,
+    /// What backups read from this node.
+    pub(super) backups: Mutex<Backups>,
     /// Turns for hashes of passwords.
     pub(super) hashes: Semaphore,
     /// What the node has seen of itself: `seen`.
@@ -51,6 +55,15 @@ pub(super) struct Shared {
     /// What live streams share.
     pub(super) live: Live,
     pub(super) metrics: Metrics,
+}
+
+/// What this node has of backups. There is one at a time: each keeps files that are no longer needed otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Backups {
+    /// Groups of which this node is the source.
+    pub(super) sources: BTreeMap<u64, BTreeMap<u32, BackupSource>>,
+    /// Where the groups of backups are that were begun here.
+    pub(super) begun: Option<(u64, BTreeMap<u32, NodeId>)>,
 }
 
 /// Who asks: known by name and password, or by a token.
@@ -81,6 +94,7 @@ impl Api {
             tls,
             asking: Semaphore::new(REQUESTS_AT_ONCE),
             changing: Semaphore::new(REQUESTS_AT_ONCE),
+            backups: Mutex::default(),
             hashes: Semaphore::new(HASHES_AT_ONCE),
             seen: tokio::sync::Mutex::default(),
             live: Live::default(),

@@ -7,11 +7,10 @@ use cluster::Question as Asked;
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::asking;
 use super::connections::{self, Wanted};
 use super::seen::look_always;
 pub(super) use super::standing::standing;
-use super::{history, live, model, problems, retries};
+use super::{asking, backup, history, live, model, problems, retries};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
 use crate::neighbour::{Question, ToldCensus};
 
@@ -46,6 +45,7 @@ async fn count_always(api: &Api) {
     census.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         census.tick().await;
+        backup::forget_idle(api);
         count_together(api).await;
     }
 }
@@ -72,6 +72,24 @@ async fn answer_one(api: &Api, asked: Asked) {
             asking::encoded(&retries::of_this_node(api, &what, &vhosts))
         }
         Question::Census => asking::encoded(&ToldCensus::from(api.0.broker.census())),
+        Question::HoldDeadLetters { backup, ms } => {
+            let time = std::time::Duration::from_millis(ms);
+            asking::encoded(&api.0.cluster.hold_dead_letters(backup, time))
+        }
+        Question::ReleaseDeadLetters { backup } => {
+            api.0.cluster.release_dead_letters(backup);
+            asking::encoded(&true)
+        }
+        Question::Cut { backup, groups } => {
+            asking::encoded(&backup::cut_here(api, backup, &groups).await)
+        }
+        Question::BackupPart { backup, group, offset } => {
+            asking::encoded(&backup::part_here(api, backup, group, offset).await)
+        }
+        Question::EndBackup { backup } => {
+            backup::end_here(api, backup);
+            asking::encoded(&true)
+        }
     };
     if let Some(answer) = answer {
         asked.reply.send(answer).await;

@@ -160,13 +160,44 @@ pub(super) fn vhosts(body: &Map<String, Value>) -> Result<VhostLimitsChange, Pro
     Ok(change)
 }
 
-/// Limits in a definition. `None`: nothing is said of them, in RabbitMQ's ways, of which an empty list is one.
+/// Limits in a definition. `None`: nothing is said of them, in RabbitMQ's ways, of which an empty list is one. RabbitMQ
+/// writes those of vhosts as a list of names with their numbers.
 pub(super) fn said(body: &Body) -> Result<Option<Map<String, Value>>, Problem> {
-    match body.find("limits") {
-        None => Ok(None),
-        Some(Value::Array(list)) if list.is_empty() => Ok(None),
-        Some(Value::Object(fields)) if fields.is_empty() => Ok(None),
-        Some(Value::Object(fields)) => Ok(Some(fields.clone())),
-        Some(_) => Err(Problem::bad("limits should be an object")),
+    let problem = || Problem::bad("limits should be an object");
+    let fields = match body.find("limits") {
+        None => return Ok(None),
+        Some(Value::Array(list)) => {
+            list.iter().map(pair).collect::<Option<_>>().ok_or_else(problem)?
+        }
+        Some(Value::Object(fields)) => fields.clone(),
+        Some(_) => return Err(problem()),
+    };
+    Ok((!fields.is_empty()).then_some(fields))
+}
+
+fn pair(item: &Value) -> Option<(String, Value)> {
+    match item.as_array()?.as_slice() {
+        [Value::String(name), number] => Some((name.clone(), number.clone())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_in_each_of_rabbitmqs_forms() {
+        let said = |limits: Value| {
+            let fields = Map::from_iter([("limits".to_owned(), limits)]);
+            super::said(&Body(fields)).map_err(|_| ())
+        };
+        let wanted = Map::from_iter([(QUEUES.to_owned(), 5.into())]);
+        assert_eq!(said(json!({ "max-queues": 5 })), Ok(Some(wanted.clone())));
+        assert_eq!(said(json!([["max-queues", 5]])), Ok(Some(wanted)));
+        assert_eq!(said(json!([])), Ok(None));
+        assert_eq!(said(json!({})), Ok(None));
+        assert_eq!(said(json!(["max-queues"])), Err(()));
+        assert_eq!(said(json!(5)), Err(()));
     }
 }

@@ -38,24 +38,29 @@ fn stated(view: &View<'_>, vhost: &Vhost) -> Value {
 /// How a vhost is written into definitions.
 pub(super) fn shown(vhost: &Vhost) -> Value {
     let metadata = metadata(vhost);
+    let queue_type = vhost.metadata.default_queue_type.unwrap_or(QueueType::Classic).name();
     let mut fields = Map::new();
     fields.insert("name".to_owned(), vhost.name().into());
     fields.extend(metadata.clone());
+    fields.insert("default_queue_type".to_owned(), queue_type.into());
     fields.insert("metadata".to_owned(), metadata.into());
     fields.insert("tracing".to_owned(), false.into());
     fields.into()
 }
 
+/// What operators said of it, as RabbitMQ has it.
 fn metadata(vhost: &Vhost) -> Map<String, Value> {
     let VhostMetadata { description, tags, default_queue_type } = &vhost.metadata;
     let is_untold = vhost.name() == DEFAULT && description.is_empty();
     let description = if is_untold { DEFAULT_DESCRIPTION } else { description };
-    let queue_type = default_queue_type.unwrap_or(QueueType::Classic).name();
-    Map::from_iter([
+    let mut fields = Map::from_iter([
         ("description".to_owned(), description.into()),
         ("tags".to_owned(), tags.clone().into()),
-        ("default_queue_type".to_owned(), queue_type.into()),
-    ])
+    ]);
+    if let Some(queue_type) = default_queue_type {
+        fields.insert("default_queue_type".to_owned(), queue_type.name().into());
+    }
+    fields
 }
 
 pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {

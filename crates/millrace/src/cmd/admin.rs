@@ -13,6 +13,7 @@
 mod address;
 mod api;
 mod audit;
+mod backup;
 mod bindings;
 mod check;
 mod clients;
@@ -50,6 +51,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use backup::files as backup_files;
 pub(crate) use check::USAGE as CHECK_USAGE;
 pub(crate) use rabbitmq::{translated, with_verbs};
 
@@ -128,6 +130,9 @@ pub(crate) enum Command {
     /// Show who changed what: users, permissions, policies, what was deleted and purged
     #[command(after_help = audit::EXAMPLES)]
     Audit(Box<audit::Args>),
+    /// Copy a running cluster with all messages into a directory, or check such a backup
+    #[command(after_help = backup::EXAMPLES)]
+    Backup(Box<backup::Args>),
     /// Check one thing, for Nagios and Kubernetes
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Args>),
@@ -215,6 +220,7 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         Command::Audit(args) => {
             with(&args.login.clone(), async |session| audit::run(session, *args).await)
         }
+        Command::Backup(args) => backup::run(*args),
         Command::Check(args) => check::run(*args),
         Command::Wait(args) => {
             with(&args.login.clone(), async |session| wait::run(session, *args).await)

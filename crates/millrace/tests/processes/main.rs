@@ -1,6 +1,7 @@
 //! What processes of the program promise, one program: each that is linked costs every check its time.
 
 mod admin;
+mod backups;
 mod client_tls;
 mod commands_tls;
 mod dashboards;
@@ -18,4 +19,5 @@ mod process;
 mod readme;
 mod redelivered;
 mod rescue;
+mod secrets;
 mod supervised;

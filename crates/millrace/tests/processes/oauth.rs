@@ -7,7 +7,7 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
-mod issuer;
+pub(crate) mod issuer;
 mod key_server;
 mod wire;
 

@@ -55,6 +55,24 @@ impl Node {
         Self { dir, arguments, process, url }
     }
 
+    /// Nodes of a cluster that was restored into these directories, each at its address.
+    pub(crate) fn start_restored(dirs: &[String], peers: &[String]) -> Vec<Self> {
+        let launched: Vec<_> = dirs
+            .iter()
+            .zip(peers)
+            .map(|(dir, address)| {
+                let arguments = vec!["--peer-listen".to_owned(), address.clone()];
+                let dir = PathBuf::from(dir);
+                (launch(&dir, &arguments), dir, arguments)
+            })
+            .collect();
+        let ready = |(mut process, dir, arguments): (Child, _, _)| {
+            let url = url_of(&mut process);
+            Self { dir, arguments, process, url }
+        };
+        launched.into_iter().map(ready).collect()
+    }
+
     /// In a process that may have so many files open.
     pub(crate) fn start_with_files(name: &str, files: u32) -> Self {
         let dir = std::env::temp_dir().join(format!("millrace-{name}-{}", std::process::id()));

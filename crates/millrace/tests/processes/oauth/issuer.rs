@@ -9,40 +9,40 @@ use rcgen::KeyPair;
 use serde_json::{Value, json};
 
 /// An identity server's key.
-pub(super) struct Issuer {
+pub(crate) struct Issuer {
     id: &'static str,
     key: KeyPair,
 }
 
 impl Issuer {
-    pub(super) fn new(id: &'static str) -> Self {
+    pub(crate) fn new(id: &'static str) -> Self {
         Self { id, key: KeyPair::generate().unwrap() }
     }
 
     /// Its public key, as a set has it.
-    pub(super) fn jwk(&self) -> Value {
+    pub(crate) fn jwk(&self) -> Value {
         let (x, y) = self.key.public_key_raw()[1..].split_at(32);
         let [x, y] = [x, y].map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
         json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": self.id, "x": x, "y": y })
     }
 
     /// A set of its key alone.
-    pub(super) fn set(&self) -> String {
+    pub(crate) fn set(&self) -> String {
         json!({ "keys": [self.jwk()] }).to_string()
     }
 
-    pub(super) fn public_pem(&self) -> String {
+    pub(crate) fn public_pem(&self) -> String {
         self.key.public_key_pem()
     }
 
     /// Signs claims.
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         let key = EncodingKey::from_ec_der(&self.key.serialize_der());
         jsonwebtoken::encode(&self.header(Algorithm::ES256), claims, &key).unwrap()
     }
 
     /// Signs with a shared secret, and says that it was this key.
-    pub(super) fn sign_with_secret(&self, claims: &Value, secret: &[u8]) -> String {
+    pub(crate) fn sign_with_secret(&self, claims: &Value, secret: &[u8]) -> String {
         let key = EncodingKey::from_secret(secret);
         jsonwebtoken::encode(&self.header(Algorithm::HS256), claims, &key).unwrap()
     }
@@ -54,23 +54,23 @@ impl Issuer {
     }
 
     /// A token of `user` for this broker, that is good for so many seconds.
-    pub(super) fn token(&self, user: &str, scope: &str, seconds: u64) -> String {
+    pub(crate) fn token(&self, user: &str, scope: &str, seconds: u64) -> String {
         self.sign(&claims(user, scope, seconds))
     }
 }
 
 /// Claims that are good for so many seconds.
-pub(super) fn claims(user: &str, scope: &str, seconds: u64) -> Value {
+pub(crate) fn claims(user: &str, scope: &str, seconds: u64) -> Value {
     json!({ "sub": user, "aud": [super::NAME], "iss": "test", "exp": now_s() + seconds, "scope": scope })
 }
 
 /// A token without a signature.
-pub(super) fn unsigned(claims: &Value) -> String {
+pub(crate) fn unsigned(claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}.", part(&json!({ "alg": "none" })), part(claims))
 }
 
 /// Since 1970.
-pub(super) fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
