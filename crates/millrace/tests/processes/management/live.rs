@@ -19,7 +19,9 @@ impl Live {
         let mut stream = TcpStream::connect(&managed.address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let login = basic(user, password);
-        let request = format!("GET /api/millrace/live HTTP/1.1\r\nhost: x\r\n{login}\r\n");
+        let request = format!(
+            "GET /api/millrace/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{login}\r\n"
+        );
         stream.write_all(request.as_bytes()).unwrap();
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
