@@ -1,9 +1,9 @@
 //! What an operator makes without a client: definitions that are brought in. The rules are those for clients, but
 //! that nobody's permissions are asked.
 
-use amqp::{FieldTable, FieldValue};
+use amqp::FieldTable;
 use machine::{
-    Arguments, Catalog, CatalogCommand, Destination, ExchangeKind, SessionId, SessionOwner, Value,
+    Arguments, Catalog, CatalogCommand, Destination, ExchangeKind, SessionId, SessionOwner,
 };
 
 use crate::arguments::binding::Binding;
@@ -133,30 +133,7 @@ pub fn arguments(table: &FieldTable) -> Arguments {
 
 /// The same as a client sends it.
 pub fn table(arguments: &Arguments) -> FieldTable {
-    FieldTable(arguments.0.iter().map(|(name, value)| (name.clone(), field(value))).collect())
-}
-
-/// Depth is bounded: the catalog has taken it (`machine::limits::VALUE_DEPTH_MAX`).
-fn field(value: &Value) -> FieldValue {
-    match value {
-        Value::Void => FieldValue::Void,
-        Value::Bool(value) => FieldValue::Bool(*value),
-        Value::I8(value) => FieldValue::I8(*value),
-        Value::U8(value) => FieldValue::U8(*value),
-        Value::I16(value) => FieldValue::I16(*value),
-        Value::U16(value) => FieldValue::U16(*value),
-        Value::I32(value) => FieldValue::I32(*value),
-        Value::U32(value) => FieldValue::U32(*value),
-        Value::I64(value) => FieldValue::I64(*value),
-        Value::F32(bits) => FieldValue::F32(f32::from_bits(*bits)),
-        Value::F64(bits) => FieldValue::F64(f64::from_bits(*bits)),
-        Value::Decimal { scale, value } => FieldValue::Decimal { scale: *scale, value: *value },
-        Value::Timestamp(seconds) => FieldValue::Timestamp(*seconds),
-        Value::LongStr(bytes) => FieldValue::LongStr(bytes.clone()),
-        Value::Bytes(bytes) => FieldValue::Bytes(bytes.clone()),
-        Value::Array(values) => FieldValue::Array(values.iter().map(field).collect()),
-        Value::Table(inner) => FieldValue::Table(table(inner)),
-    }
+    values::field_table(arguments)
 }
 
 #[cfg(test)]

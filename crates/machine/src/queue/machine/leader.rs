@@ -120,6 +120,27 @@ impl QueueMachine {
         self.look_after(queue);
     }
 
+    /// The queue, in use, for who fetches from it: who consumes has been served first, and what has expired at the front
+    /// is not ready any more.
+    pub(super) fn ready_to_give(
+        &mut self,
+        queue: QueueId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<&mut Queue, GetReply> {
+        if !self.is_leading {
+            return Err(GetReply::NoQueue);
+        }
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
+        let found = self.queue_mut(queue).filter(|found| !found.is_gone);
+        let found = found.ok_or(GetReply::NoQueue)?;
+        if !is_dispatching {
+            return Err(GetReply::NotYet);
+        }
+        found.touch(now_ms);
+        found.serve(now_ms, effects);
+        Ok(found)
+    }
+
     /// Fetches the first ready message for somebody who need not be attached.
     pub fn get(
         &mut self,
@@ -128,17 +149,11 @@ impl QueueMachine {
         no_ack: bool,
         effects: &mut Vec<Effect>,
     ) -> GetReply {
-        if !self.is_leading {
-            return GetReply::NoQueue;
-        }
-        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
-        let found = self.queue_mut(queue).filter(|found| !found.is_gone);
-        let Some(found) = found else { return GetReply::NoQueue };
-        if !is_dispatching {
-            return GetReply::NotYet;
-        }
-        found.touch(now_ms);
-        found.serve(now_ms, effects);
+        let now_ms = self.now_ms;
+        let found = match self.ready_to_give(queue, effects) {
+            Ok(found) => found,
+            Err(reply) => return reply,
+        };
         if found.settings.is_paused {
             self.look_after(queue);
             return GetReply::Empty;

@@ -18,18 +18,10 @@ impl QueueMachine {
         at: Position,
         effects: &mut Vec<Effect>,
     ) -> GetReply {
-        if !self.is_leading {
-            return GetReply::NoQueue;
-        }
-        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
-        let found = self.queue_mut(queue).filter(|found| !found.is_gone);
-        let Some(found) = found else { return GetReply::NoQueue };
-        if !is_dispatching {
-            return GetReply::NotYet;
-        }
-        found.touch(now_ms);
-        // What has expired at the front is not ready, and who consumes goes first.
-        found.serve(now_ms, effects);
+        let found = match self.ready_to_give(queue, effects) {
+            Ok(found) => found,
+            Err(reply) => return reply,
+        };
         let Position { priority, seq } = at;
         let mut taken = Ranges::new();
         let mut returns = None;
