@@ -177,7 +177,10 @@ impl Cuts {
 
     /// Lets go of what nobody waits for.
     pub(crate) fn forget_idle(&self) {
-        self.lock().sources.retain(|_, source| !source.is_idle());
+        let mut open = self.lock();
+        open.sources.retain(|_, source| !source.is_idle());
+        // A shard does not answer a question whose place a later one has taken.
+        open.asked.retain(|_, asked| !asked.is_closed());
     }
 }
 
