@@ -48,6 +48,8 @@ struct Known {
 pub(crate) struct Board {
     queues: BTreeMap<QueueId, Known>,
     picture: Arc<Picture>,
+    /// There was a turn: whoever listens has been told what there was then, if only that there was nothing.
+    has_begun: bool,
     /// Where the next turn begins.
     next: Option<QueueId>,
 }
@@ -167,14 +169,14 @@ impl Board {
     }
 
     /// Takes a new picture, with the vhosts and names of queues that are new and the queues that are gone. Answers with
-    /// what has changed. On an empty board nobody has been told anything yet, so nothing has.
+    /// what has changed. In the first turn nobody has been told anything yet, so nothing has.
     pub(crate) fn turn(
         &mut self,
         picture: Arc<Picture>,
         named: Vec<(QueueId, Arc<str>, Arc<str>)>,
         gone: &[QueueId],
     ) -> Vec<VhostEvent> {
-        let is_first = self.queues.is_empty();
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.picture = picture;
         let mut writing = BTreeMap::<Arc<str>, Writing>::new();
         for queue in gone {
@@ -304,6 +306,25 @@ mod tests {
         assert_eq!(data(&told[0].1)["down"], json!([2]));
         assert_eq!(data(&told[1].1)["gone"], json!([shop]));
         assert_eq!(turn(&mut board, &fourth, &[]), [], "nothing has changed");
+    }
+
+    #[test]
+    fn the_first_queue_of_an_empty_broker_is_told_to_who_listens_already() {
+        let mut board = Board::default();
+        let empty = picture(1_000, &[], None);
+        assert_eq!(turn(&mut board, &empty, &[]), []);
+        let one = picture(2_000, &[(1, 5)], Some(&empty));
+        let told = turn(&mut board, &one, &[]);
+        assert_eq!(data(&told[0].1)["new"], json!([[1, "/", "q1"]]));
+        let none = picture(3_000, &[], Some(&one));
+        turn(&mut board, &none, &[1]);
+        let again = picture(4_000, &[(2, 5)], Some(&none));
+        let told = turn(&mut board, &again, &[]);
+        assert_eq!(
+            data(&told[0].1)["new"],
+            json!([[2, "/", "q2"]]),
+            "nor are all gone a beginning"
+        );
     }
 
     #[test]
