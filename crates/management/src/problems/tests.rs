@@ -1,5 +1,7 @@
 use cluster::{Alarms, Resources};
-use machine::{NodeInfo, QueueId};
+use machine::{
+    Applied, Arguments, CatalogCommand, CatalogReply, NodeInfo, QueueId, SessionId, SessionOwner,
+};
 use serde_json::json;
 
 use super::*;
@@ -166,4 +168,37 @@ fn a_version_that_nobody_raises_is_named_with_who_holds_it_back() {
     let (agreed, reads) = (catalog.agreed().0, reads.0);
     let what = What::VersionBehind { agreed, reads, held_by: vec![2] };
     assert_eq!(watch.problems, [Problem { what, since_s: 100 }]);
+}
+
+#[test]
+fn a_queue_that_waits_because_somebody_has_paused_it_says_so() {
+    let mut catalog = Catalog::genesis(&[node(1)], 1);
+    let mut apply =
+        |index, command| catalog.apply(Applied { index, time_ms: 0 }, command, &mut Vec::new());
+    let declare = CatalogCommand::DeclareQueue {
+        vhost: "/".to_owned(),
+        name: "jobs".to_owned(),
+        durable: true,
+        auto_delete: false,
+        exclusive: false,
+        server_named: false,
+        arguments: Arguments::new(),
+        by: SessionOwner { node: NodeId(1), session: SessionId(1) },
+    };
+    let CatalogReply::QueueDeclared { queue, .. } = apply(1, declare) else { panic!("a queue") };
+    let pause = CatalogCommand::PauseQueue {
+        vhost: "/".to_owned(),
+        name: "jobs".to_owned(),
+        by: Some("ann".to_owned()),
+    };
+    assert_eq!(apply(2, pause), CatalogReply::Done);
+    let kinds = [OfQueue::Unconsumed, OfQueue::Growing, OfQueue::Unacked];
+    let told = kinds.map(|is| {
+        let what = What::Queue { queue: queue.0, is, count: 2000 };
+        (NodeId(1), Problem { what, since_s: 999_990 })
+    });
+    let Listed { problems, .. } = listed(&catalog, &Sight::All, 1_000_000, told);
+    let all: Vec<_> = problems.iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(all, ["queue_paused", "queue_paused", "messages_unacked"]);
+    assert_eq!(problems[0]["what"], "ann has paused jobs of vhost /: 2000 messages wait, for 10 s");
 }

@@ -111,20 +111,27 @@ impl Teller<'_> {
         let name = format!("{} of vhost {}", queue.name, queue.vhost);
         let lasts = u64::try_from(self.now_s).unwrap_or_default().saturating_sub(since_s);
         let lasts = span(lasts);
-        let (kind, what, remedy) = match is {
-            OfQueue::Unconsumed => (
+        let waits = matches!(is, OfQueue::Unconsumed | OfQueue::Growing);
+        let paused_by = queue.pause().filter(|_| waits).map(|pause| &pause.by);
+        let (kind, what, remedy) = match (paused_by, is) {
+            (Some(user), _) => (
+                "queue_paused",
+                format!("{user} has paused {name}: {count} messages wait, for {lasts}"),
+                "let the queue go on once its consumers can work again (`millrace resume`)",
+            ),
+            (None, OfQueue::Unconsumed) => (
                 "queue_without_consumers",
                 format!("nobody consumes from {name}: {count} messages wait, for {lasts}"),
                 "start its consumers; or bound it by a policy, or empty it (`millrace purge --dry-run`)",
             ),
-            OfQueue::Growing => (
+            (None, OfQueue::Growing) => (
                 "queue_grows",
                 format!(
                     "{name} only grows, for {lasts}: {count} messages wait, though it has consumers"
                 ),
                 "add consumers or make them faster, raise their prefetch, or bound the queue by a policy",
             ),
-            OfQueue::Unacked => (
+            (None, OfQueue::Unacked) => (
                 "messages_unacked",
                 format!(
                     "{count} messages of {name} are with consumers, and none was acked for {lasts}"
@@ -132,7 +139,7 @@ impl Teller<'_> {
                 "see who holds them (`GET /api/queues/VHOST/QUEUE/messages?state=unacked`); closing that connection \
                  gives them back",
             ),
-            OfQueue::DeadLettersStuck => (
+            (None, OfQueue::DeadLettersStuck) => (
                 "dead_letters_stuck",
                 format!(
                     "{count} dead letters of {name} cannot be stored where they go, for {lasts}"
