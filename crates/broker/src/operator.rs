@@ -138,6 +138,8 @@ pub fn table(arguments: &Arguments) -> FieldTable {
 
 #[cfg(test)]
 mod tests {
+    use amqp::FieldValue;
+
     use super::*;
 
     #[test]

@@ -160,6 +160,9 @@ pub const BACKUP_HOLD: Duration = Duration::from_secs(30);
 /// How long all groups together may take to be cut. The rest of [`BACKUP_HOLD`] is for nodes that heard of it late.
 pub const BACKUP_CUT_WAIT: Duration = Duration::from_secs(20);
 
+/// How often the other nodes hear that a backup is still being read. They let go of what nobody reads for two minutes.
+pub const BACKUP_KEEP_EVERY: Duration = Duration::from_secs(30);
+
 /// Bytes of a part of a backup.
 pub const BACKUP_PART_BYTES: usize = 1 << 20;
 

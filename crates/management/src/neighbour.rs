@@ -42,6 +42,8 @@ pub(crate) enum Question {
     BackupPart { backup: u64, group: u32, offset: u64 },
     /// Nobody reads the backup any more. Answered by `true`.
     EndBackup { backup: u64 },
+    /// Groups of other nodes are still being read: yours come later. Answered by true.
+    KeepBackup { backup: u64 },
 }
 
 /// A group that was cut for a backup.
@@ -153,6 +155,7 @@ mod tests {
                 Question::BackupPart { backup: 7, group: 3, offset: 9 },
                 r#"{"BackupPart":{"backup":7,"group":3,"offset":9}}"#,
             ),
+            (Question::KeepBackup { backup: 7 }, r#"{"KeepBackup":{"backup":7}}"#),
             (Question::EndBackup { backup: 7 }, r#"{"EndBackup":{"backup":7}}"#),
             (
                 Question::Connections { what: Of::Consumers, user: None, vhost: Some("v".into()) },

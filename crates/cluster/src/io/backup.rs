@@ -126,6 +126,11 @@ impl BackupSource {
         }
     }
 
+    /// Somebody reads another group, and this one later.
+    pub fn keep(&self) {
+        self.lock().used = Instant::now();
+    }
+
     /// For how long nobody has read.
     pub fn is_idle(&self) -> bool {
         self.lock().used.elapsed() > IDLE_MAX

@@ -64,6 +64,8 @@ pub(super) struct Backups {
     pub(super) sources: BTreeMap<u64, BTreeMap<u32, BackupSource>>,
     /// Where the groups of backups are that were begun here.
     pub(super) begun: Option<(u64, BTreeMap<u32, NodeId>)>,
+    /// When the other nodes last heard that it is still being read.
+    pub(super) kept: Option<Instant>,
 }
 
 /// Who asks: known by name and password, or by a token.

@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 use super::api::{Api, Backups};
 use super::asking;
 use crate::limits::{
-    BACKUP_CUT_WAIT, BACKUP_HOLD, BACKUP_NEIGHBOUR_WAIT, BACKUP_PART_BYTES, BACKUP_PART_WAIT,
+    BACKUP_CUT_WAIT, BACKUP_HOLD, BACKUP_KEEP_EVERY, BACKUP_NEIGHBOUR_WAIT, BACKUP_PART_BYTES,
+    BACKUP_PART_WAIT,
 };
 use crate::neighbour::{Question, ToldCut, ToldPart};
 use crate::reply::{Problem, Reply};
@@ -198,6 +199,7 @@ async fn part(api: &Api, backup: u64, group: u32, offset: u64) -> Result<Reply, 
         let begun = backups.begun.as_ref().filter(|(of, _)| *of == backup);
         *begun.and_then(|(_, homes)| homes.get(&group)).ok_or(Problem::NotFound)?
     };
+    keep(api, backup).await;
     let told: Result<ToldPart, String> = match node == api.0.cluster.node() {
         true => part_here(api, backup, group, offset).await,
         false => {
@@ -211,6 +213,29 @@ async fn part(api: &Api, backup: u64, group: u32, offset: u64) -> Result<Reply, 
         Ok(ToldPart::End) => json!({ "end": true }),
         Err(why) => return Err(unavailable(format!("node {}: {why}", node.0))),
     }))
+}
+
+/// One group is read after the other, and a large one takes long: whoever has the later ones is told to keep them.
+async fn keep(api: &Api, backup: u64) {
+    let now = Instant::now();
+    let is_told = |at: Instant| now.saturating_duration_since(at) < BACKUP_KEEP_EVERY;
+    if lock(api).kept.is_some_and(is_told) {
+        return;
+    }
+    lock(api).kept = Some(now);
+    keep_here(api, backup);
+    let _: Vec<Told<bool>> = asking::ask_others(api, &Question::KeepBackup { backup }).await;
+}
+
+/// The groups of this node are read later.
+pub(super) fn keep_here(api: &Api, backup: u64) {
+    let backups = lock(api);
+    backups
+        .sources
+        .get(&backup)
+        .into_iter()
+        .flat_map(BTreeMap::values)
+        .for_each(BackupSource::keep);
 }
 
 /// Cuts groups that this node leads.

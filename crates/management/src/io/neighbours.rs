@@ -86,6 +86,10 @@ async fn answer_one(api: &Api, asked: Asked) {
         Question::BackupPart { backup, group, offset } => {
             asking::encoded(&backup::part_here(api, backup, group, offset).await)
         }
+        Question::KeepBackup { backup } => {
+            backup::keep_here(api, backup);
+            asking::encoded(&true)
+        }
         Question::EndBackup { backup } => {
             backup::end_here(api, backup);
             asking::encoded(&true)
