@@ -175,6 +175,8 @@ fn a_queue_that_waits_because_somebody_has_paused_it_says_so() {
     let mut catalog = Catalog::genesis(&[node(1)], 1);
     let mut apply =
         |index, command| catalog.apply(Applied { index, time_ms: 0 }, command, &mut Vec::new());
+    let raised = apply(1, CatalogCommand::RaiseVersion { to: Version::NEWEST });
+    assert_eq!(raised, CatalogReply::Done);
     let declare = CatalogCommand::DeclareQueue {
         vhost: "/".to_owned(),
         name: "jobs".to_owned(),
@@ -185,13 +187,13 @@ fn a_queue_that_waits_because_somebody_has_paused_it_says_so() {
         arguments: Arguments::new(),
         by: SessionOwner { node: NodeId(1), session: SessionId(1) },
     };
-    let CatalogReply::QueueDeclared { queue, .. } = apply(1, declare) else { panic!("a queue") };
+    let CatalogReply::QueueDeclared { queue, .. } = apply(2, declare) else { panic!("a queue") };
     let pause = CatalogCommand::PauseQueue {
         vhost: "/".to_owned(),
         name: "jobs".to_owned(),
         by: Some("ann".to_owned()),
     };
-    assert_eq!(apply(2, pause), CatalogReply::Done);
+    assert_eq!(apply(3, pause), CatalogReply::Done);
     let kinds = [OfQueue::Unconsumed, OfQueue::Growing, OfQueue::Unacked];
     let told = kinds.map(|is| {
         let what = What::Queue { queue: queue.0, is, count: 2000 };
