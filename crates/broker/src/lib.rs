@@ -35,6 +35,7 @@ mod logins;
 mod metrics;
 mod notices;
 pub mod operator;
+mod own;
 mod pace;
 pub mod password;
 pub mod policy;
@@ -44,6 +45,7 @@ mod rights;
 mod route_cache;
 pub mod session;
 pub mod stored;
+mod trace;
 mod values;
 
 pub use arguments::queue::Declaration as QueueDeclaration;

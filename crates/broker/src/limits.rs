@@ -242,6 +242,12 @@ pub const REPLIES_TOGETHER_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// What they may take where no memory limit is said.
 pub const REPLIES_TOGETHER_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
+/// Messages of traced vhosts that wait to be published at the exchange of traces: what comes then is not traced.
+pub const TRACES_WAITING_MAX: usize = 10_000;
+
+/// Their bytes.
+pub const TRACES_WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// Bytes of replies that a session takes at once.
 pub const REPLIES_TAKEN_BYTES: usize = 256 * 1024;
 

@@ -95,6 +95,8 @@ pub struct Metrics {
     pub replies_waiting_bytes: Arc<AtomicU64>,
     /// Replies dropped because their reader was gone or slow, or too much waits for others.
     pub replies_dropped: AtomicU64,
+    /// Messages that passed through a traced vhost and were not published at its exchange of traces.
+    pub traces_dropped: AtomicU64,
     /// Connections refused because a limit was reached.
     pub limit_connections: AtomicU64,
     /// Connections closed because their client took no bytes.

@@ -140,6 +140,8 @@ pub struct Catalog {
     local: BTreeSet<(NodeId, QueueId)>,
     /// Queues per group, from group 1.
     group_queues: Vec<u32>,
+    /// Vhosts that are traced.
+    traced: usize,
     // Neither replicated nor derived.
     /// Deleted queues whose dead letters may still be on their way, the latest last.
     departed: VecDeque<Queue>,
@@ -215,6 +217,7 @@ impl Catalog {
             bounds: Bounds::default(),
             local: BTreeSet::new(),
             group_queues: vec![0; group_count as usize],
+            traced: 0,
         }
     }
 

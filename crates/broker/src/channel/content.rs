@@ -5,6 +5,7 @@ use amqp::{BodyCount, CLASS_BASIC, Frame, ReplyCode};
 use crate::connection::unfinished::Unfinished;
 use crate::errors::Failure;
 use crate::limits;
+use crate::trace::Passing;
 
 /// A whole message.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,13 @@ pub(crate) struct Message<'a> {
     pub(crate) bits: u8,
     pub(crate) properties: &'a [u8],
     pub(crate) body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// As who traces it sees it.
+    pub(crate) fn passing(&self) -> Passing<'a> {
+        Passing { destination: self.destination, properties: self.properties, body: self.body }
+    }
 }
 
 /// The message of a channel whose frames have not all come, if there is one.

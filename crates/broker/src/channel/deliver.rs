@@ -21,6 +21,7 @@ use crate::errors::{Failure, unknown_tag};
 use crate::headers::{self, Number};
 use crate::limits;
 use crate::stored::split_head;
+use crate::trace::{self, Passing};
 
 /// How often a message came back to a queue that counts that.
 const DELIVERY_COUNT: &str = "x-delivery-count";
@@ -65,8 +66,8 @@ impl Deliveries {
             false => self.unacked.add(source, delivery.first_seq, taken),
         };
         ack_timeout.holds_unacked |= !consumer.no_ack;
-        let out = &mut caller.step.out.bytes;
-        let before = out.len();
+        let before = caller.step.out.bytes.len();
+        let is_traced = caller.catalog().traces(&caller.client.vhost);
         let mut sent = 0;
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
             let Some((destination, properties)) = split_head(head) else { break };
@@ -78,8 +79,12 @@ impl Deliveries {
                     counted.as_deref().unwrap_or(properties)
                 }
             };
+            if is_traced {
+                let passing = Passing { destination, properties, body };
+                trace::delivered(caller, delivery.queue, delivery.redelivered, passing);
+            }
             encode_deliver(
-                out,
+                &mut caller.step.out.bytes,
                 caller.client.frame_bytes_max,
                 caller.at.number,
                 &consumer.tag_wire,
@@ -92,7 +97,7 @@ impl Deliveries {
             sent += 1;
         }
         assert_eq!(sent, taken, "a delivery holds as many messages as it says");
-        let bytes = out.len() - before;
+        let bytes = caller.step.out.bytes.len() - before;
         consumer.delivered(delivery.count, taken, bytes as u64);
         caller.counts.delivered(taken, is_auto_ack, delivery.redelivered);
         consumers.mark(number);

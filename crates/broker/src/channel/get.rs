@@ -13,6 +13,7 @@ use crate::connection::ack_timeout::AckTimeout;
 use crate::connection::consumers::Consumers;
 use crate::errors::Failure;
 use crate::stored::{destination_texts, split_head};
+use crate::trace::{self, Passing};
 
 /// A `basic.get` that waits for its message.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +96,10 @@ impl Fetch {
             false => None,
         };
         let properties = counted.as_deref().unwrap_or(properties);
+        if caller.catalog().traces(&caller.client.vhost) {
+            let passing = Passing { destination, properties, body };
+            trace::delivered(caller, delivery.queue, delivery.redelivered, passing);
+        }
         let number = caller.at.number;
         let mut encoder = caller.encoder();
         encoder.method(number, &method);

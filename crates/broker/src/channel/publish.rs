@@ -25,6 +25,7 @@ use crate::limits;
 use crate::route_cache::Route;
 use crate::session::boundary::{Reply, ReplyOrder};
 use crate::stored::destination_texts;
+use crate::trace;
 
 const MANDATORY: u8 = 1;
 const IMMEDIATE: u8 = 2;
@@ -227,6 +228,9 @@ impl Publishing {
         let behind = caller.requests.capacity.behind(route);
         let route = behind.as_ref().unwrap_or(route);
         let head = [message.destination, message.properties];
+        if caller.catalog().traces(&caller.client.vhost) {
+            trace::published(caller, route, message.passing());
+        }
         let is_counted = route.is_guarded
             || asked.cancels.is_some()
             || route.parts_max() > limits::APPEND_SLOTS_MAX;
@@ -341,6 +345,9 @@ impl Publishing {
         touched: &mut Vec<u16>,
         message: &Message<'_>,
     ) {
+        if caller.catalog().traces(&caller.client.vhost) {
+            trace::published(caller, &Route::default(), message.passing());
+        }
         let (_, address) = destination_texts(message.destination);
         let is_routed = caller.step.view.replies.is_open(address);
         if is_routed {

@@ -16,11 +16,13 @@ use super::credentials::Credentials;
 use super::describe::Connections;
 use super::places::Places;
 use super::reply_to::Registry;
+use super::traces::Traces;
 use crate::config::Config;
 use crate::dead_letter::DeadLetterMetrics;
 use crate::limits;
 use crate::logins::Address;
 use crate::metrics::Metrics;
+use crate::own::Own;
 use crate::population::{Census, Full, Newcomer, Population, Quotas};
 use crate::session::Judged;
 
@@ -46,6 +48,8 @@ pub struct Broker {
     pub(crate) places: Places,
     /// What limits of users and vhosts are held against.
     pub(crate) population: SharedPopulation,
+    /// What passed through traced vhosts, for whoever publishes it.
+    pub(super) traces: Traces,
     /// Who may be asked what it is doing.
     pub(crate) connections: Arc<Connections>,
 }
@@ -93,6 +97,7 @@ impl Broker {
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
             secret,
             accepted: AtomicU64::new(0),
+            traces: Traces::default(),
             connections: Arc::default(),
         }))
     }
@@ -146,6 +151,13 @@ impl Broker {
             let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
             self.cluster.tell_event(Happened { at_ms, by: None, event: event() });
         }
+    }
+
+    /// Hands what passed through a traced vhost to whoever publishes it.
+    pub(super) fn tell_traces(&self, traces: impl IntoIterator<Item = Own>) {
+        let dropped =
+            traces.into_iter().filter_map(|own| (!self.traces.push(own)).then_some(1)).sum();
+        self.metrics.traces_dropped.fetch_add(dropped, Ordering::Relaxed);
     }
 
     /// Random bytes for the next session.

@@ -301,6 +301,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let out = self.driver.outputs();
             let (events, notice) = (std::mem::take(&mut out.events), out.notice.take());
             events.into_iter().for_each(|event| broker.tell_event(|| event));
+            if !self.driver.outputs().traces.is_empty() {
+                broker.tell_traces(self.driver.outputs().traces.drain(..));
+            }
             if let Some(notice) = notice {
                 broker.places.tell(&self.ear, &notice);
                 self.tell_event(&notice);

@@ -5,6 +5,7 @@ use cluster::{Alarms, Answer, Request};
 use machine::{Catalog, Event};
 
 use crate::connection::login::{Judge, Judged, Notice, Verify};
+use crate::own::Own;
 use crate::population::Quotas;
 
 /// What a step may look at.
@@ -90,6 +91,8 @@ pub struct Outputs {
     pub notice: Option<Notice>,
     /// For the exchange of events: empty unless something is bound to it.
     pub events: Vec<Event>,
+    /// For the exchanges of traces: empty unless something is bound to the one of a traced vhost.
+    pub(crate) traces: Vec<Own>,
     /// Close the socket once the bytes are with it.
     pub close: bool,
 }

@@ -38,6 +38,8 @@ pub struct Exchange {
 impl Exchange {
     /// The name of the exchange of events, which RabbitMQ's plugin gives it.
     pub const EVENTS: &str = "amq.rabbitmq.event";
+    /// The name of every vhost's exchange of traces.
+    pub const TRACES: &str = "amq.rabbitmq.trace";
 
     /// Durable, without flags.
     pub(super) fn new(name: String, spec: ExchangeSpec, arguments: Arguments) -> Self {
@@ -122,12 +124,12 @@ impl Exchange {
             ("amq.fanout", K::Fanout),
             ("amq.headers", K::Headers),
             ("amq.match", K::Headers),
-            ("amq.rabbitmq.trace", K::Topic),
+            (Self::TRACES, K::Topic),
             ("amq.topic", K::Topic),
         ]
         .into_iter()
         .map(|(name, kind)| {
-            let internal = name == "amq.rabbitmq.trace";
+            let internal = name == Self::TRACES;
             Self::new(name.to_owned(), ExchangeSpec::plain(kind), Arguments::new())
                 .with_flags(true, false, internal)
         })

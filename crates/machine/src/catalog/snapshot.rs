@@ -123,6 +123,7 @@ impl Catalog {
         for _ in 0..reader.u32()? {
             catalog.read_vhost(&mut reader, format)?;
         }
+        catalog.count_traced();
         for _ in 0..reader.u32()? {
             let user = read_user(&mut reader, format)?;
             catalog.users.insert(user.name.clone(), user);

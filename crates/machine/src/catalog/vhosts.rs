@@ -64,6 +64,10 @@ impl Vhost {
         }
     }
 
+    fn traces(&self) -> bool {
+        self.metadata.is_traced && self.bindings.has_source(Exchange::TRACES)
+    }
+
     /// What all arguments in it weigh.
     fn arguments_weight(&self) -> usize {
         self.weight + self.bindings.weight()
@@ -177,6 +181,18 @@ impl Catalog {
         vhost.is_some_and(|vhost| vhost.bindings.has_source(Exchange::EVENTS))
     }
 
+    /// Whether somebody wants to see what passes through the vhost: it is traced, and something is bound to its exchange
+    /// of traces.
+    #[inline]
+    pub fn traces(&self, vhost: &str) -> bool {
+        self.traced > 0 && self.vhosts.get(vhost).is_some_and(Vhost::traces)
+    }
+
+    /// Counts the vhosts that are traced, after one has changed or gone.
+    pub(super) fn count_traced(&mut self) {
+        self.traced = self.vhosts.values().filter(|vhost| vhost.metadata.is_traced).count();
+    }
+
     pub(super) fn check_set_vhost_metadata(
         &self,
         name: &str,
@@ -194,6 +210,7 @@ impl Catalog {
         let Some(vhost) = self.vhosts.get_mut(name) else { return false };
         let has_changed = vhost.metadata != metadata;
         vhost.metadata = metadata;
+        self.count_traced();
         has_changed
     }
 
@@ -212,6 +229,7 @@ impl Catalog {
         for user in self.users.values_mut() {
             user.forget_vhost(name);
         }
+        self.count_traced();
         true
     }
 

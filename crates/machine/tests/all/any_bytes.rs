@@ -299,6 +299,7 @@ fn some_restrictions() -> Vec<Vec<u8>> {
                 description: "a shop".into(),
                 tags: vec!["live".into()],
                 default_queue_type: Some(QueueType::Quorum),
+                is_traced: true,
             },
         },
         CatalogCommand::SetClusterName { name: "east".into() },

@@ -694,6 +694,7 @@ fn commands_with_restrictions() -> Vec<CatalogCommand> {
         description: "a shop".into(),
         tags: vec!["one".into(), "two".into()],
         default_queue_type: Some(QueueType::Quorum),
+        is_traced: false,
     };
     vec![
         topic("stays"),

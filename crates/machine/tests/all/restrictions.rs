@@ -39,7 +39,7 @@ fn vhost_limits(max_connections: Option<u32>, max_queues: Option<u32>) -> Catalo
 
 fn metadata(description: String, tags: Vec<String>) -> CatalogCommand {
     let default_queue_type = Some(QueueType::Quorum);
-    let metadata = VhostMetadata { description, tags, default_queue_type };
+    let metadata = VhostMetadata { description, tags, default_queue_type, is_traced: true };
     CatalogCommand::SetVhostMetadata { vhost: VHOST.to_owned(), metadata }
 }
 

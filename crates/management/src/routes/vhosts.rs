@@ -44,13 +44,13 @@ pub(super) fn shown(vhost: &Vhost) -> Value {
     fields.extend(metadata.clone());
     fields.insert("default_queue_type".to_owned(), queue_type.into());
     fields.insert("metadata".to_owned(), metadata.into());
-    fields.insert("tracing".to_owned(), false.into());
+    fields.insert("tracing".to_owned(), vhost.metadata.is_traced.into());
     fields.into()
 }
 
 /// What operators said of it, as RabbitMQ has it.
 fn metadata(vhost: &Vhost) -> Map<String, Value> {
-    let VhostMetadata { description, tags, default_queue_type } = &vhost.metadata;
+    let VhostMetadata { description, tags, default_queue_type, is_traced: _ } = &vhost.metadata;
     let is_untold = vhost.name() == DEFAULT && description.is_empty();
     let description = if is_untold { DEFAULT_DESCRIPTION } else { description };
     let mut fields = Map::from_iter([
@@ -86,14 +86,12 @@ pub(super) fn set(
     before: VhostMetadata,
     body: &Body,
 ) -> Result<Vec<CatalogCommand>, Problem> {
-    if body.flag("tracing", false)? {
-        return Err(Problem::bad("tracing is not supported"));
-    }
     let inner = Body(body.object("metadata")?);
     let text = |name: &str| -> Result<Option<&str>, Problem> {
         Ok(body.text(name)?.or(inner.text(name)?))
     };
     let mut metadata = before.clone();
+    metadata.is_traced = body.flag("tracing", before.is_traced)?;
     if let Some(description) = text("description")? {
         // What is shown where nothing was said is nothing, when it comes back.
         let is_shown = name == DEFAULT && description == DEFAULT_DESCRIPTION;

@@ -379,8 +379,8 @@ impl Serving<'_> {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let dead_letters = broker::io::dead_letter::run(Arc::clone(&self.broker), stopped.clone());
         let dead_letters = tokio::spawn(dead_letters);
-        let events = broker::io::events::run(Arc::clone(&self.broker), stopped.clone());
-        let events = tokio::spawn(events);
+        let own = broker::io::own::run(Arc::clone(&self.broker), stopped.clone());
+        let own = tokio::spawn(own);
         let mut serving = tokio::task::JoinSet::new();
         let broker = || Arc::clone(&self.broker);
         serving.spawn(broker::io::listener::serve(listener, None, broker(), stopped.clone()));
@@ -400,7 +400,7 @@ impl Serving<'_> {
         // Connections are closed with 320 by their own tasks; the listener's task ends with the last.
         stop.send_replace(true);
         self.cluster.announce_stop();
-        let all = async { tokio::join!(serving.join_all(), dead_letters, events) };
+        let all = async { tokio::join!(serving.join_all(), dead_letters, own) };
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
             tracing::warn!(
                 "some clients did not answer connection.close in time; their connections are cut"

@@ -16,6 +16,7 @@ mod peek;
 mod retry;
 mod rules;
 mod seen;
+mod traces;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -426,7 +427,7 @@ fn bad_requests_are_answered_in_words_and_no_secret_is_shown() {
         ("PUT", "/permissions/%2F/guest", r#"{"configure":"(","write":"","read":""}"#),
         ("POST", "/exchanges/%2F/amq.direct/publish", "{}"),
         ("POST", "/definitions", r#"{"queues":[{"name":"q"}]}"#),
-        ("PUT", "/vhosts/traced", r#"{"tracing":true}"#),
+        ("PUT", "/vhosts/traced", r#"{"tracing":"perhaps"}"#),
         ("PUT", "/vhosts/typed", r#"{"default_queue_type":"stream"}"#),
         ("PUT", "/users/ann", r#"{"password":"x","tags":"","limits":{"max-speed":1}}"#),
         ("POST", "/definitions", r#"{"vhosts":[{"name":"v","limits":[{"name":"max-queues"}]}]}"#),

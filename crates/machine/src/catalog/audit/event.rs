@@ -16,7 +16,8 @@ pub(in crate::catalog) fn event(catalog: &Catalog, command: &CatalogCommand) -> 
         C::SetVhostMetadata { vhost, metadata } => {
             let details = Arguments::new()
                 .with("description", text(&metadata.description))
-                .with("tags", texts(&metadata.tags));
+                .with("tags", texts(&metadata.tags))
+                .with("tracing", Value::Bool(metadata.is_traced));
             Event::new("vhost.updated", vhost, vhost).with(details)
         }
         C::SetVhostLimits { vhost, change } => vhost_limits(vhost, *change),

@@ -13,6 +13,8 @@ const VERBS: &[(&str, &[&str])] = &[
     ("add_vhost", &["vhosts", "add"]),
     ("delete_vhost", &["vhosts", "delete"]),
     ("list_vhosts", &["vhosts", "list"]),
+    ("trace_on", &["vhosts", "trace-on"]),
+    ("trace_off", &["vhosts", "trace-off"]),
     ("set_permissions", &["permissions", "set"]),
     ("clear_permissions", &["permissions", "delete"]),
     ("list_permissions", &["permissions", "list"]),

@@ -9,7 +9,7 @@ use super::deed::{Care, Deed, Target, told};
 use super::failure::Failure;
 use super::list::{self, Listed, Listing};
 use super::path::Path;
-use super::resource::Global;
+use super::resource::{Global, Vhost};
 use super::session::Session;
 use crate::table::shown;
 
@@ -17,6 +17,7 @@ pub(crate) const EXAMPLES: &str = "\
   millrace vhosts add shop
   millrace vhosts delete shop --dry-run       what would be lost
   millrace vhosts delete shop
+  millrace vhosts trace-on -p shop            what passes is published at amq.rabbitmq.trace, too
 Whoever adds a vhost gets all permissions in it; others get theirs by `millrace permissions set`.";
 
 /// Queues that are counted before a vhost is deleted.
@@ -29,7 +30,7 @@ const LISTING: Listing = Listing {
         text("name", "Name"),
         text("description", "Description"),
         text("default_queue_type", "Default type"),
-        flag("tracing", "Tracing").seldom(),
+        flag("tracing", "Traced"),
     ],
 };
 
@@ -51,6 +52,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         care: Care,
     },
+    /// Publish what passes through a vhost at its exchange amq.rabbitmq.trace, too
+    TraceOn(Vhost),
+    /// Publish it no more
+    TraceOff(Vhost),
 }
 
 pub(crate) async fn run(session: &mut Session, args: Global<Command>) -> Result<(), Failure> {
@@ -66,6 +71,14 @@ pub(crate) async fn run(session: &mut Session, args: Global<Command>) -> Result<
             list.none_before("delete")?;
             return delete(session, &names, care).await;
         }
+        Some(Command::TraceOn(vhost)) => {
+            list.none_before("trace-on")?;
+            return trace(session, vhost.name(), true).await;
+        }
+        Some(Command::TraceOff(vhost)) => {
+            list.none_before("trace-off")?;
+            return trace(session, vhost.name(), false).await;
+        }
     };
     list::show(session, &LISTING, Path::of(&["vhosts"]), &options).await
 }
@@ -76,6 +89,16 @@ async fn add(session: &mut Session, name: &str) -> Result<(), Failure> {
     let created = session.api.done(&ask).await?.status == http::StatusCode::CREATED;
     let past = if created { "added" } else { "it was there:" };
     told(session, "add", past, &label, json!({ "kind": "vhost", "name": name, "created": created }))
+}
+
+async fn trace(session: &mut Session, name: &str, on: bool) -> Result<(), Failure> {
+    let label = format!("vhost {}", shown(name));
+    // Whoever puts a vhost that is not there makes it: that is not what was asked.
+    session.api.get(Path::of(&["vhosts", name]), &label).await?;
+    let ask = Ask::put(Path::of(&["vhosts", name]), json!({ "tracing": on }), &label);
+    session.api.done(&ask).await?;
+    let past = if on { "traced:" } else { "traced no more:" };
+    told(session, "trace", past, &label, json!({ "kind": "vhost", "name": name, "tracing": on }))
 }
 
 async fn delete(session: &mut Session, names: &[String], care: Care) -> Result<(), Failure> {

@@ -45,6 +45,7 @@ pub(super) fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         blocked_in_flight,
         replies_waiting_bytes,
         replies_dropped,
+        traces_dropped,
         limit_connections,
         limit_write_stall,
         limit_handshake,
@@ -189,6 +190,12 @@ pub(super) fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
             "replies_dropped",
             "Direct replies that were dropped: the reader was gone or too slow, or there was no room",
             replies_dropped,
+        ),
+        total(
+            "traces_dropped",
+            "traces_dropped",
+            "Messages of traced vhosts that were not published at amq.rabbitmq.trace: too many waited, or a queue did not take them",
+            traces_dropped,
         ),
         bytes_now(
             "replies_waiting_bytes",
