@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::machine::Machine;
 use super::{Care, build, read};
 use crate::brokers::Build;
-use crate::process::{command, has, output, run as run_command, target};
+use crate::process::{command, has, output, root, run as run_command, target};
 use crate::tally::Tally;
 use crate::{Outcome, is_ci, namespace};
 
@@ -101,7 +101,15 @@ pub(super) fn inside(package: &Path, is_booted: bool) -> Outcome {
         health.contains("serving"),
         &format!("the health check sees a node that serves: {health}"),
     )?;
+    let [before, after] = steps_of_readme()?;
+    shell(&machine, &before)?;
+    let node = node.restart(&machine)?;
+    let came = shell(&machine, &after)?;
+    must(came.ends_with("hello\n"), &format!("a second user's message comes under TLS: {came}"))?;
     node.stop(&machine)?;
+    for brought in ["node.pem", "node.key"] {
+        machine.run(&["rm", &format!("/etc/millrace/{brought}")])?;
+    }
 
     machine.run(&["dpkg", "--remove", "millrace"])?;
     for gone in [PROGRAM, UNIT] {
@@ -126,6 +134,24 @@ pub(super) fn inside(package: &Path, is_booted: bool) -> Outcome {
     talk(&mut machine.command(&["debconf-set-selections"]), answer)?;
     machine.run(&["dpkg", "--purge", "millrace"])?;
     must(!machine.has(DATA), "a purge that is told to deletes the messages")
+}
+
+/// What the README has a newcomer type after the installation: before the node is started again, and then.
+fn steps_of_readme() -> Result<[String; 2], String> {
+    let readme = read(&root().join("README.md"))?;
+    let missing = "README.md has no steps from the package to a TLS client";
+    let (_, rest) = readme.split_once("**From the package").ok_or(missing)?;
+    let (_, rest) = rest.split_once("```sh\n").ok_or(missing)?;
+    let (steps, _) = rest.split_once("```").ok_or(missing)?;
+    let (installed, steps) = steps.split_once('\n').ok_or(missing)?;
+    must(installed.starts_with("sudo apt install "), "the README begins with the installation")?;
+    let parts = steps.split_once("sudo systemctl restart millrace\n").ok_or(missing)?;
+    Ok([parts.0, parts.1].map(|steps| steps.replace("sudo ", "")))
+}
+
+/// Has root type that there, in one folder.
+fn shell(machine: &Machine, steps: &str) -> Result<String, String> {
+    talk(&mut machine.command(&["sh", "-e", "-c", &format!("cd /root\n{steps}")]), b"")
 }
 
 /// Installs the package, and looks at what dpkg has made of it.
@@ -198,6 +224,15 @@ impl Node {
         let process = process.map_err(|error| format!("{}: {error}", words.join(" ")))?;
         hears(&heard, "READY=1")?;
         Ok(Self::Ours(process, heard, path))
+    }
+
+    fn restart(self, machine: &Machine) -> Result<Self, String> {
+        if let Self::OfSystemd = self {
+            machine.run(&["systemctl", "restart", "millrace"])?;
+        } else {
+            self.stop(machine)?;
+        }
+        Self::start(machine)
     }
 
     fn stop(self, machine: &Machine) -> Outcome {

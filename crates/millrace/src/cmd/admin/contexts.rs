@@ -68,9 +68,9 @@ impl Context {
 }
 
 impl Contexts {
-    /// What the user's file holds; nothing if there is none.
+    /// What the user's file holds; nothing if there is none. A unit or a container may have no home at all.
     pub(crate) fn load() -> Result<Self, Failure> {
-        Self::read(&place()?)
+        place().map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
 
     fn read(path: &Path) -> Result<Self, Failure> {
@@ -103,7 +103,9 @@ impl Contexts {
 
     /// Writes them into the user's file.
     pub(crate) fn store(&self) -> Result<(), Failure> {
-        let path = place()?;
+        let path = place().ok_or_else(|| {
+            Failure::Usage("there is no home for contexts: set HOME or XDG_CONFIG_HOME".to_owned())
+        })?;
         let failed = |why: String| Failure::Usage(format!("{}: {why}", path.display()));
         let text = toml::to_string(self).map_err(|error| failed(error.to_string()))?;
         if text.len() as u64 > FILE_BYTES_MAX {
@@ -136,15 +138,12 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where the user's file is.
-fn place() -> Result<PathBuf, Failure> {
+/// Where the user's file is. `None`: the user has no home.
+fn place() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")));
-    let folder = folder.ok_or_else(|| {
-        Failure::Usage("there is no home for contexts: set HOME or XDG_CONFIG_HOME".to_owned())
-    })?;
-    Ok(folder.join("millrace").join("contexts.toml"))
+    Some(folder?.join("millrace").join("contexts.toml"))
 }
 
 #[cfg(test)]
