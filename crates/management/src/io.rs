@@ -16,6 +16,7 @@ mod connections;
 mod deaths;
 mod history;
 mod import;
+mod lines;
 mod live;
 mod model;
 mod neighbours;

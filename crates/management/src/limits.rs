@@ -105,10 +105,16 @@ pub const EXPLAINED_QUEUES_MAX: usize = 100;
 /// queues is made.
 pub const ASKED_QUEUES_MAX: usize = 1_000;
 
+/// Connections of a node up to which each is asked for every list. Of more, what they said at most a second ago is shown.
+pub const ASKED_CONNECTIONS_MAX: usize = 1_000;
+
+/// Connections of a list that are shown at a time: between them publishers get their turns.
+pub const SHOWN_CONNECTIONS_AT_ONCE: usize = 200;
+
 /// Queues of a list that are looked up in the catalog at a time.
 pub const SHOWN_QUEUES_AT_ONCE: usize = 500;
 
-/// How old the picture of all queues may be, in milliseconds.
+/// How old the picture of all queues may be, and what many connections said, in milliseconds.
 pub const PICTURE_MS: u64 = 1000;
 
 /// Between two pictures that rates are made of, in milliseconds, at most.

@@ -13,6 +13,7 @@ use machine::NodeId;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
+use super::lines::Lines;
 use super::live::Live;
 use super::retry_registry::Registry;
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) rates: Mutex<Rates>,
     /// The last picture of all queues: `model`.
     pub(super) picture: tokio::sync::Mutex<Option<Arc<Picture>>>,
+    /// What the connections of this node last said of themselves: `lines`.
+    pub(super) lines: tokio::sync::Mutex<Option<Lines>>,
     /// Retries of dead letters that were asked for here.
     pub(super) retries: Mutex<Registry>,
     started: Instant,
@@ -87,6 +90,7 @@ impl Api {
             broker,
             rates: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
+            lines: tokio::sync::Mutex::default(),
             retries: Mutex::default(),
             started: Instant::now(),
             amqp: OnceLock::new(),

@@ -1,10 +1,10 @@
 //! What clients are doing.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use broker::ConnectionId;
-use broker::io::describe::{ListedConnection, NotDescribed};
-use broker::limits::LISTED_CONNECTIONS_MAX;
+use broker::io::describe::NotDescribed;
 use broker::session::describe::{
     ChannelDescription, ChannelLine, ConnectionDescription, ConnectionLine, ConnectionState,
     ConsumerDescription, PublishMode,
@@ -13,18 +13,13 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::asking;
-use crate::limits::HOLDERS_MAX;
+use super::lines::{Cut, Known, known, latest, name_at};
+use crate::limits::{HOLDERS_MAX, SHOWN_CONNECTIONS_AT_ONCE};
 use crate::neighbour::{Holder, Holding, Question};
 use crate::node::Facts;
+use crate::page::Shape;
 use crate::reply::{Problem, Reply};
 use crate::work::{Connections, Of, Work};
-
-/// A connection that has answered.
-struct Known {
-    id: ConnectionId,
-    line: ConnectionLine,
-    is_tls: bool,
-}
 
 /// What is wanted of the connections of one node.
 pub(super) struct Wanted {
@@ -45,6 +40,9 @@ pub(super) async fn connections(
         Of::Connection(_) | Of::Channel(_) | Of::Channels(Some(_)) | Of::Close { .. } => true,
         Of::Connections | Of::Channels(None) | Of::Consumers | Of::CloseAll { .. } => false,
     };
+    if matches!(wanted.what, Of::Connections) && api.0.cluster.catalog().nodes().count() == 1 {
+        return alone(api, facts, wanted, shape).await;
+    }
     let mut found = of_this_node(api, facts, &wanted).await?;
     if !is_one || found.is_none() {
         let Wanted { what, user, vhost } = &wanted;
@@ -69,22 +67,50 @@ pub(super) async fn connections(
     }
 }
 
+/// The connections of a node without others: those of other pages are not written first to be left out then.
+async fn alone(api: &Api, facts: &Facts, wanted: Wanted, shape: Shape) -> Result<Reply, Problem> {
+    let all = latest(api).await;
+    let (of, local) = (Arc::clone(&all), local(facts));
+    // Not where sessions run: there may be 10,000 names.
+    let cut = tokio::task::spawn_blocking(move || (Cut::of(&of, local, &wanted, &shape), shape));
+    let stopping = || Problem::Unavailable("the node is stopping".to_owned());
+    let (cut, shape) = cut.await.map_err(|_| stopping())?;
+    let items = all_shown(facts, cut.places.into_iter().filter_map(|place| all.get(place))).await;
+    Ok(match cut.is_page {
+        true => shape.reply_with(items, cut.filtered_count, cut.total_count),
+        false => shape.reply(items, cut.total_count),
+    })
+}
+
+/// Connections as they are shown, some at a time: publishers get their turns in between.
+async fn all_shown(facts: &Facts, known: impl Iterator<Item = &Known>) -> Vec<Value> {
+    let mut items = Vec::new();
+    for known in known {
+        items.push(connection(facts, known, None));
+        if items.len() % SHOWN_CONNECTIONS_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    items
+}
+
 /// What this node has of it. `None`: the one connection that is meant is not here.
 pub(super) async fn of_this_node(
     api: &Api,
     facts: &Facts,
     wanted: &Wanted,
 ) -> Result<Option<Vec<Value>>, Problem> {
-    let Wanted { what, user, vhost } = wanted;
-    let mut known = known(api).await;
-    known.retain(|known| user.as_ref().is_none_or(|user| *user == known.line.user));
-    known.retain(|known| vhost.as_ref().is_none_or(|vhost| *vhost == known.line.vhost));
-    let find = |name: &str| known.iter().find(|known| name_of(facts, &known.line) == *name);
+    let what = &wanted.what;
+    let all = match what {
+        Of::Connections => latest(api).await,
+        _ => Arc::new(known(api).await),
+    };
+    let known: Vec<&Known> = all.iter().filter(|known| wanted.wants(known)).collect();
+    let find =
+        |name: &str| known.iter().copied().find(|known| name_of(facts, &known.line) == *name);
     let mut items = Vec::new();
     match what {
-        Of::Connections => {
-            items.extend(known.iter().map(|known| connection(facts, known, None)));
-        }
+        Of::Connections => items = all_shown(facts, known.iter().copied()).await,
         Of::Connection(name) => {
             let Some(known) = find(name) else { return Ok(None) };
             let more = api.0.broker.connections().describe(known.id).await.ok();
@@ -181,25 +207,6 @@ async fn close(api: &Api, id: ConnectionId, reason: &str) -> Result<(), Problem>
     }
 }
 
-/// All connections of this node that are open and say what they do.
-async fn known(api: &Api) -> Vec<Known> {
-    let mut all = Vec::new();
-    let mut after = None;
-    loop {
-        let page = api.0.broker.connections().list(after, LISTED_CONNECTIONS_MAX).await;
-        let lines = page.connections.into_iter().filter_map(|listed| {
-            let ListedConnection { id, line, is_tls, .. } = listed;
-            let line = line.ok().filter(|line| line.state != ConnectionState::Opening)?;
-            Some(Known { id, line, is_tls })
-        });
-        all.extend(lines);
-        after = page.next;
-        if after.is_none() {
-            return all;
-        }
-    }
-}
-
 fn connection(facts: &Facts, known: &Known, more: Option<&ConnectionDescription>) -> Value {
     let Known { id, line, is_tls } = known;
     let local = local(facts);
@@ -278,7 +285,7 @@ fn local(facts: &Facts) -> SocketAddr {
 
 /// What RabbitMQ calls a connection.
 fn name_of(facts: &Facts, line: &ConnectionLine) -> String {
-    format!("{} -> {}", line.peer, local(facts))
+    name_at(local(facts), line)
 }
 
 /// A channel's name is its connection's, with its number in parentheses.

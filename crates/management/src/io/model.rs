@@ -25,24 +25,31 @@ pub(super) async fn picture(api: &Api) -> Arc<Picture> {
         tokio::join!(own_rows(api), asking::ask_others::<Vec<Row>>(api, &Question::Survey));
     let me = (api.0.cluster.node(), own);
     let others = others.into_iter().filter_map(|(node, told)| Some((node, told.ok()?)));
-    let picture = Picture::new(now_ms(), [me].into_iter().chain(others), last.as_deref());
-    let picture = Arc::new(picture);
+    let rows: Vec<_> = [me].into_iter().chain(others).collect();
+    let (before, now) = (last.take(), now_ms());
+    // Not where sessions run, and neither is the one before dropped there: each may have 100,000 rows.
+    let made = move || Arc::new(Picture::new(now, rows, before.as_deref()));
+    // Only a node that stops does not come to it.
+    let picture = tokio::task::spawn_blocking(made).await.unwrap_or_default();
     *last = Some(Arc::clone(&picture));
     picture
 }
 
 /// What this node leads. Nothing, if its shards do not come to it in time.
 pub(super) async fn own_rows(api: &Api) -> Vec<Row> {
-    let led = own(api).await.map(|(led, _)| led).unwrap_or_default();
-    led.iter().map(|(queue, status)| Row::of(*queue, status)).collect()
+    let own = own_as(api, |led| Row::of(led.queue, &led.status)).await;
+    own.map(|(rows, _)| rows).unwrap_or_default()
 }
 
-/// The same, and how its groups stand. `None`: its shards do not come to it in time.
+/// The same as its shards say it, and how its groups stand. `None`: its shards do not come to it in time.
 pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus)>, Tally)> {
+    own_as(api, |led| (led.queue, led.status)).await
+}
+
+async fn own_as<T: Send + 'static>(api: &Api, of: fn(&LedQueue) -> T) -> Option<(Vec<T>, Tally)> {
     let cluster = api.0.cluster.clone();
     let walked = tokio::task::spawn_blocking(move || {
         let mut led = Vec::new();
-        let of = |led: &LedQueue| (led.queue, led.status);
         let tally = cluster.tally(|some| led.extend(some.iter().map(of)))?;
         Some((led, tally))
     });

@@ -1,7 +1,7 @@
 //! Does what a route has decided.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use axum::response::Response;
@@ -126,7 +126,11 @@ async fn queues(api: &Api, mut wanted: Queues) -> Result<Reply, Problem> {
         Listed::All { .. } | Listed::Sorted { .. } => Some(model::picture(api).await),
     };
     if let (Listed::Sorted { total_count }, Some(picture)) = (wanted.listed, &picture) {
-        wanted = cut_out(wanted, total_count, picture);
+        let picture = Arc::clone(picture);
+        // Not where sessions run: it may be a list of 100,000.
+        let cut = tokio::task::spawn_blocking(move || cut_out(wanted, total_count, &picture));
+        let stopping = || Problem::Unavailable("the node is stopping".to_owned());
+        wanted = cut.await.map_err(|_| stopping())?;
     }
     match picture {
         Some(picture) => Ok(as_pictured(api, &wanted, &picture).await),

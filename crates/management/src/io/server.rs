@@ -28,13 +28,14 @@ use crate::limits::{
     BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, READER_WAIT,
 };
 use crate::metrics::Metrics;
-use crate::node::View;
+use crate::node::{Facts, View};
 use crate::reply::Problem;
 use crate::routes::{ROUTES, Route};
+use crate::work::Work;
 
 async fn answer(
     api: &Api,
-    route: &Route,
+    route: &'static Route,
     params: &RawPathParams,
     peer: Peer,
     request: Request,
@@ -45,7 +46,7 @@ async fn answer(
 
 async fn try_answer(
     api: &Api,
-    route: &Route,
+    route: &'static Route,
     params: &RawPathParams,
     Peer(peer): Peer,
     request: Request,
@@ -74,11 +75,7 @@ async fn try_answer(
     let _turn = turns.acquire().await;
     let body = read_body(body, route.body_bytes).await?;
     let asked = asked(&caller, path, &parts, body);
-    let facts = api.facts();
-    let work = {
-        let catalog = api.0.cluster.catalog();
-        (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?
-    };
+    let (work, facts) = decide(api, route, asked).await?;
     let reply = perform(api, &caller, &facts, work).await?;
     let Caller { user, peer, .. } = &caller;
     let (method, path) = (route.method.as_str(), parts.uri.path());
@@ -88,6 +85,20 @@ async fn try_answer(
         tracing::info!(user, %peer, path, "HTTP API: messages were looked at");
     }
     Ok(reply)
+}
+
+/// What the route decides. Not where sessions run: to look through 100,000 queues takes milliseconds, for which a publisher
+/// would wait.
+async fn decide(api: &Api, route: &'static Route, asked: Asked) -> Result<(Work, Facts), Problem> {
+    let api = api.clone();
+    let decided = tokio::task::spawn_blocking(move || {
+        let facts = api.facts();
+        let catalog = api.0.cluster.catalog();
+        let work = (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?;
+        Ok((work, facts))
+    });
+    let decided = decided.await;
+    decided.unwrap_or_else(|_| Err(Problem::Unavailable("the node is stopping".to_owned())))
 }
 
 async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {

@@ -17,7 +17,7 @@ use crate::work::{Deaths, Work};
 pub(super) fn queues(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = asked.who(view.catalog)?;
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
-    super::queues::shaped(asked, seen.flat_map(targets).collect())
+    super::queues::shaped(asked, seen.flat_map(targets).collect(), super::queues::Order::Any)
 }
 
 /// Those of a vhost: what dead-letter exchanges lead to by a binding, whatever its key, and what keeps messages aside.
