@@ -35,6 +35,7 @@ mod pauses;
 mod permissions;
 mod policies;
 mod private_file;
+mod problems;
 mod queues;
 mod rabbitmq;
 mod resource;
@@ -42,6 +43,7 @@ mod retries;
 mod secret;
 mod session;
 mod status;
+mod top;
 mod topic_permissions;
 mod users;
 mod vhosts;
@@ -64,6 +66,9 @@ pub(crate) enum Command {
     /// Show how a node stands: the verdict first, then what is wrong and what to do about it
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
+    /// Watch queues or connections on a terminal: sort, filter, pause
+    #[command(after_help = top::EXAMPLES)]
+    Top(Box<top::Args>),
     /// List, declare, purge and delete queues
     #[command(after_help = queues::EXAMPLES)]
     Queues(Box<InVhost<queues::Command>>),
@@ -154,6 +159,9 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
     match command {
         Command::Status(args) => with(&args.login, async |session| status::run(session).await),
+        Command::Top(args) => {
+            with(&args.login.clone(), async |session| top::run(session, *args).await)
+        }
         Command::Queues(args) => {
             with(&args.login.clone(), async |session| queues::run(session, *args).await)
         }

@@ -21,3 +21,4 @@ mod redelivered;
 mod rescue;
 mod secrets;
 mod supervised;
+mod top;

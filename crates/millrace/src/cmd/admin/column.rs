@@ -43,6 +43,11 @@ impl Column {
         self
     }
 
+    /// Whether its values are numbers: a list is then most telling with the largest first.
+    pub(crate) const fn is_number(&self) -> bool {
+        matches!(self.kind, Kind::Count | Kind::Bytes | Kind::PerSecond)
+    }
+
     /// The value in an item of the node's answer.
     pub(crate) fn value(&self, item: &Value) -> Value {
         let found = self.from.split('.').try_fold(item, |value, field| value.get(field));

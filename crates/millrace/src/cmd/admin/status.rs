@@ -1,16 +1,12 @@
 //! `millrace status`: how the node stands, the verdict first.
 
-mod problems;
-
-use http::StatusCode;
 use serde_json::{Value, json};
 
-use self::problems::{Severity, problems};
-use super::api::Ask;
 use super::check;
 use super::failure::Failure;
 use super::login;
 use super::path::Path;
+use super::problems::{Problem, Severity, problems};
 use super::session::{Session, Tone, painted, say, say_json};
 use crate::table::{self, age, bytes, shown};
 
@@ -46,14 +42,7 @@ pub(crate) async fn run(session: &mut Session) -> Result<(), Failure> {
     let verdict = problems.iter().map(|problem| problem.severity).max();
     let word = verdict.map_or("ok", Severity::word);
     if session.is_json {
-        let listed = problems.iter().map(|problem| {
-            json!({
-                "severity": problem.severity.word(),
-                "what": problem.what,
-                "remedy": problem.remedy,
-                "since": problem.since_ms,
-            })
-        });
+        let listed = problems.iter().map(Problem::as_json);
         say_json(&as_json(&facts, word, listed.collect()))?;
     } else {
         let tone = match verdict {
@@ -99,12 +88,7 @@ async fn look(session: &mut Session) -> Result<Facts, Failure> {
         Err(failure) => return Err(failure),
     };
     let alarms = check::failed(session, &["alarms"]).await?;
-    let ask = Ask::get(Path::of(&["millrace", "problems"]), "what is wrong");
-    let answer = session.api.ask(&ask).await?;
-    let problems = match answer.status == StatusCode::NOT_FOUND {
-        true => None,
-        false => Some(session.api.judged(&ask, answer)?.body),
-    };
+    let problems = session.api.find(Path::of(&["millrace", "problems"]), "what is wrong").await?;
     let alarms = alarms.map(|body| body["alarms"].clone());
     Ok(Facts { overview, nodes, alarms, problems })
 }

@@ -1,17 +1,17 @@
 //! What the server says is wrong, read for a terminal. The server judges: `GET /api/millrace/problems`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::table::shown;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
+pub(crate) enum Severity {
     Warning,
     Critical,
 }
 
 impl Severity {
-    pub(super) fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Warning => "warning",
             Self::Critical => "critical",
@@ -21,16 +21,27 @@ impl Severity {
 
 /// Something that is wrong. Both sentences may go to a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) severity: Severity,
-    pub(super) what: String,
-    pub(super) remedy: String,
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) what: String,
+    pub(crate) remedy: String,
     /// Milliseconds since 1970.
-    pub(super) since_ms: Option<u64>,
+    pub(crate) since_ms: Option<u64>,
+}
+
+impl Problem {
+    pub(crate) fn as_json(&self) -> Value {
+        json!({
+            "severity": self.severity.word(),
+            "what": self.what,
+            "remedy": self.remedy,
+            "since": self.since_ms,
+        })
+    }
 }
 
 /// All that is wrong, the worst first. `None`: the server does not say.
-pub(super) fn problems(told: Option<&Value>) -> Vec<Problem> {
+pub(crate) fn problems(told: Option<&Value>) -> Vec<Problem> {
     let Some(told) = told else {
         return vec![warning(
             "this server does not say what is wrong with it: it is another one, or runs an older program",
@@ -80,8 +91,6 @@ fn warning(what: &str, remedy: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
