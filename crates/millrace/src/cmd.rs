@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod consume;
 mod describe;
+mod dev;
 mod doctor;
 mod flags;
 pub(crate) mod log;
@@ -36,6 +37,8 @@ struct Cli {
 enum Command {
     /// Run the broker: one node, or a member of a cluster. RabbitMQ clients (AMQP 0-9-1) can connect
     Serve(serve::Args),
+    /// Run a broker of one or several nodes on this machine, for development
+    Dev(dev::Args),
     /// Measure an AMQP 0-9-1 broker: rates, latencies, the server's CPU and memory
     Bench(Box<bench::Args>),
     /// Publish messages: lines of standard input, a file, or --body
@@ -85,6 +88,7 @@ fn parsed(line: Vec<OsString>) -> Result<Cli, clap::Error> {
 fn start(command: Command) -> ExitCode {
     match command {
         Command::Serve(args) => serve::run(args),
+        Command::Dev(args) => dev::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Describe(args) => describe::run(args),
         Command::Relay(args) => relay::run(args),

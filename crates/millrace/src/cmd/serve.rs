@@ -18,6 +18,7 @@ mod last_words;
 mod memory;
 mod metrics;
 mod open_files;
+mod parent;
 mod port;
 mod supervised;
 mod told;
@@ -86,12 +87,18 @@ pub(crate) struct Args {
     /// Print every setting with its default, then exit
     #[arg(long)]
     print_config: bool,
+    /// End when this process ends, which has started the node
+    #[arg(long, value_name = "PID", hide = true)]
+    end_with: Option<i32>,
 }
 
 /// Runs the broker until it is told to stop.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.print_config {
         return said(&settings::reference(SETTINGS));
+    }
+    if let Some(Err(why)) = args.end_with.map(parent::end_with) {
+        return fail(&why);
     }
     let config = match load(&args) {
         Ok(config) => config,

@@ -7,6 +7,7 @@ mod commands_tls;
 mod dashboards;
 mod dead_letters;
 mod describe;
+mod dev;
 mod doctor;
 mod external;
 mod management;
