@@ -10,6 +10,9 @@ use crate::asked::Asked;
 use crate::limits::{PAGE_SIZE, PAGE_SIZE_MAX, PATTERN_BYTES_MAX, PATTERN_COMPILED_BYTES_MAX};
 use crate::reply::{Problem, Reply};
 
+/// RabbitMQ's words for a number that is none, and for a pattern that is none.
+const INVALID: &str = "Pagination parameters are invalid";
+
 /// How a list is to be shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shape {
@@ -27,6 +30,14 @@ pub(crate) struct Shape {
 struct Page {
     number: usize,
     size: usize,
+}
+
+impl Page {
+    fn can_be(&self) -> bool {
+        let Self { number, size } = *self;
+        let is_within = number > 0 && (1..=PAGE_SIZE_MAX).contains(&size);
+        is_within && number.checked_mul(size).is_some()
+    }
 }
 
 /// What names must have in them, or match.
@@ -107,9 +118,12 @@ impl Shape {
     ) -> Reply {
         let items: Vec<Value> = items.into_iter().map(|item| self.columns_of(item)).collect();
         let Some(Page { number, size }) = self.page else { return Reply::of(items.into()) };
-        let page_count = filtered_count.div_ceil(size).max(1);
-        if number > page_count {
-            let reason = format!("page_out_of_range: page {number} of {page_count}");
+        let page_count = filtered_count.div_ceil(size);
+        // The first page is always there, if only to say that there are no items.
+        if number > page_count.max(1) {
+            let reason = format!(
+                "Page out of range, page: {number} page size: {size}, len: {filtered_count}"
+            );
             let body = json!({ "error": "page_out_of_range", "reason": reason });
             return Reply { status: StatusCode::BAD_REQUEST, body: Some(body), location: None };
         }
@@ -146,21 +160,18 @@ impl Shape {
 
 fn page(asked: &Asked) -> Result<Option<Page>, Problem> {
     let Some(number) = asked.word("page") else { return Ok(None) };
-    let whole = |name: &str, text: &str| {
-        text.parse::<usize>().map_err(|_| Problem::bad(format!("{name} should be a number")))
-    };
-    let number = whole("page", number)?;
-    let size = asked.word("page_size").map_or(Ok(PAGE_SIZE), |text| whole("page_size", text))?;
-    if number == 0 {
-        return Err(Problem::bad("page should be 1 or more"));
-    }
-    if size == 0 || size > PAGE_SIZE_MAX {
-        return Err(Problem::bad(format!("page_size should be from 1 to {PAGE_SIZE_MAX}")));
-    }
-    if number.checked_mul(size).is_none() {
-        return Err(Problem::bad("page is too large"));
-    }
-    Ok(Some(Page { number, size }))
+    let whole = |text: &str| text.parse::<i64>().map_err(|_| Problem::bad(INVALID));
+    let number = whole(number)?;
+    let size = asked.word("page_size").map(whole).transpose()?;
+    let wanted_size = size.map_or(Some(PAGE_SIZE), |size| usize::try_from(size).ok());
+    let page = usize::try_from(number).ok().zip(wanted_size);
+    let page = page.map(|(number, size)| Page { number, size });
+    page.filter(Page::can_be).map(Some).ok_or_else(|| {
+        let size = size.map_or("undefined".to_owned(), |size| size.to_string());
+        Problem::NoPage(format!(
+            "Invalid pagination parameters: page number {number}, page size {size}"
+        ))
+    })
 }
 
 fn name(asked: &Asked) -> Result<Option<Name>, Problem> {
@@ -176,8 +187,7 @@ fn name(asked: &Asked) -> Result<Option<Name>, Problem> {
     builder.size_limit(PATTERN_COMPILED_BYTES_MAX);
     builder.dfa_size_limit(PATTERN_COMPILED_BYTES_MAX);
     let pattern = builder.build();
-    let pattern =
-        pattern.map_err(|_| Problem::bad("name should be a regular expression: it is none"))?;
+    let pattern = pattern.map_err(|_| Problem::bad(INVALID))?;
     Ok(Some(Name::Pattern(pattern)))
 }
 
@@ -261,9 +271,39 @@ mod tests {
     fn a_page_that_is_not_there_is_refused() {
         let reply = shape("page=3&page_size=2").unwrap().reply(items(), 3);
         assert_eq!(reply.status, StatusCode::BAD_REQUEST);
-        for wrong in ["page=0", "page=x", "page=1&page_size=501", "page=1&page_size=0"] {
-            assert!(matches!(shape(wrong), Err(Problem::Bad(_))), "{wrong}");
+        let reason = "Page out of range, page: 3 page size: 2, len: 3";
+        let body = json!({ "error": "page_out_of_range", "reason": reason });
+        assert_eq!(reply.body, Some(body));
+        let refused = |query: &str| {
+            let Value::Object(body) = shape(query).unwrap_err().reply().body.unwrap() else {
+                panic!("{query}: no object");
+            };
+            let word = |name: &str| body[name].as_str().unwrap().to_owned();
+            (word("error"), word("reason"))
+        };
+        let said = |error: &str, reason: &str| (error.to_owned(), reason.to_owned());
+        for (wrong, page, size) in [
+            ("page=0", "0", "undefined"),
+            ("page=1&page_size=501", "1", "501"),
+            ("page=1&page_size=0", "1", "0"),
+            ("page=1&page_size=-1", "1", "-1"),
+        ] {
+            let reason =
+                format!("Invalid pagination parameters: page number {page}, page size {size}");
+            assert_eq!(refused(wrong), said("invalid_pagination_parameters", &reason), "{wrong}");
         }
+        for wrong in ["page=x", "page=1&page_size=x", "page=1&name=(&use_regex=true"] {
+            let reason = "Pagination parameters are invalid";
+            assert_eq!(refused(wrong), said("bad_request", reason), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn of_nothing_there_is_a_first_page_and_no_second() {
+        let body = shape("page=1").unwrap().reply(Vec::new(), 3).body.unwrap();
+        assert_eq!((&body["items"], &body["page_count"]), (&json!([]), &json!(0)));
+        let second = shape("page=2").unwrap().reply(Vec::new(), 3);
+        assert_eq!(second.status, StatusCode::BAD_REQUEST);
     }
 
     #[test]

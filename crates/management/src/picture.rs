@@ -111,10 +111,11 @@ impl Picture {
     }
 }
 
-/// Of a queue: counts that only grow.
+/// What a queue's rates are made of.
 pub(crate) fn totals(status: &QueueStatus) -> Totals {
     let counters = &status.counters;
-    Totals { published: counters.enqueued, acked: counters.settled }
+    let given = counters.settled.saturating_add(status.unsettled);
+    Totals { published: counters.enqueued, acked: counters.settled, given }
 }
 
 /// What queues can be put in an order by without making their JSON. `None`: another column.
@@ -130,6 +131,7 @@ pub(crate) fn sort_key(path: &[String], standing: &QueueStanding) -> Option<f64>
         ["message_stats", "ack"] => status.counters.settled,
         ["message_stats", "publish_details", "rate"] => return Some(standing.rates.published),
         ["message_stats", "ack_details", "rate"] => return Some(standing.rates.acked),
+        ["message_stats", "deliver_get_details", "rate"] => return Some(standing.rates.given),
         ["millrace", "delayed"] => status.delayed,
         ["millrace", "leaving"] => status.leaving,
         _ => return None,
@@ -180,6 +182,12 @@ mod tests {
         assert_eq!(key("messages"), Some(8.0));
         assert_eq!(key("message_stats.publish"), Some(10.0));
         assert_eq!(key("message_stats.publish_details.rate"), Some(0.0));
+        assert_eq!(key("message_stats.deliver_get_details.rate"), Some(0.0));
         assert_eq!(key("policy"), None);
+    }
+
+    #[test]
+    fn what_is_acknowledged_and_what_is_out_was_given_to_consumers() {
+        assert_eq!(totals(&status(10, 1)), Totals { published: 10, acked: 7, given: 9 });
     }
 }

@@ -7,11 +7,14 @@ use machine::QueueId;
 
 use crate::limits::{RATE_SPAN_MS, RATED_QUEUES_MAX};
 
-/// Counts of a queue that only grow.
+/// Counts of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     pub(crate) published: u64,
     pub(crate) acked: u64,
+    /// Messages that consumers were given: those they have acknowledged, and those that are out. A message that comes
+    /// back is counted out again, so this one also falls.
+    pub(crate) given: u64,
 }
 
 /// The same for each second.
@@ -19,6 +22,7 @@ pub(crate) struct Totals {
 pub(crate) struct PerSecond {
     pub(crate) published: f64,
     pub(crate) acked: f64,
+    pub(crate) given: f64,
 }
 
 impl PerSecond {
@@ -33,6 +37,7 @@ impl PerSecond {
         Self {
             published: grown(now.published, before.published),
             acked: grown(now.acked, before.acked),
+            given: grown(now.given, before.given),
         }
     }
 }
@@ -79,7 +84,7 @@ mod tests {
     use super::*;
 
     fn totals(published: u64) -> Totals {
-        Totals { published, acked: published / 2 }
+        Totals { published, acked: published / 2, given: published / 5 }
     }
 
     #[test]
@@ -87,7 +92,7 @@ mod tests {
         let mut rates = Rates::default();
         let queue = QueueId(1);
         assert_eq!(rates.of(queue, 1000, totals(10)), PerSecond::default());
-        let two = PerSecond { published: 5.0, acked: 2.5 };
+        let two = PerSecond { published: 5.0, acked: 2.5, given: 1.0 };
         assert_eq!(rates.of(queue, 3000, totals(20)), two);
         assert_eq!(rates.of(queue, 3500, totals(99)), two, "too soon to say something new");
         let none = PerSecond::default();

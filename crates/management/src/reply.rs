@@ -41,7 +41,11 @@ pub(crate) enum Problem {
     NotFound,
     /// The request is wrong, or what it asks for is refused: why.
     Bad(String),
-    /// Who asks is not known, or may not: why.
+    /// Which page a list is to show cannot be: what was asked for.
+    NoPage(String),
+    /// Who asks is not known. It is not said why.
+    NotKnown,
+    /// Who asks may not: why.
     NotAuthorised(String),
     /// There is a path, and not for this method.
     Method,
@@ -62,6 +66,11 @@ impl Problem {
         let (status, error, reason) = match self {
             Self::NotFound => (StatusCode::NOT_FOUND, "Object Not Found", "Not Found".to_owned()),
             Self::Bad(why) => (StatusCode::BAD_REQUEST, "bad_request", why),
+            Self::NoPage(why) => (StatusCode::BAD_REQUEST, "invalid_pagination_parameters", why),
+            // RabbitMQ spells this one with a z.
+            Self::NotKnown => {
+                (StatusCode::UNAUTHORIZED, "not_authorized", "Login failed".to_owned())
+            }
             Self::NotAuthorised(why) => (StatusCode::UNAUTHORIZED, "not_authorised", why),
             Self::Method => (
                 StatusCode::METHOD_NOT_ALLOWED,

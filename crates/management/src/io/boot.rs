@@ -126,9 +126,11 @@ fn words(problem: Problem) -> String {
     match problem {
         Problem::Bad(why) if why == "not_json" => "is no JSON object".to_owned(),
         Problem::Bad(why)
+        | Problem::NoPage(why)
         | Problem::NotAuthorised(why)
         | Problem::TooLarge(why)
         | Problem::Unavailable(why) => why,
+        Problem::NotKnown => "is from nobody that is known".to_owned(),
         Problem::NotFound | Problem::Method => "names something that is not there".to_owned(),
         Problem::Failed(body) => body.to_string(),
     }

@@ -128,7 +128,7 @@ async fn caller(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Result<Call
 }
 
 fn not_known() -> Problem {
-    Problem::NotAuthorised("Login failed".to_owned())
+    Problem::NotKnown
 }
 
 /// How somebody says who it is. Nothing prints it.

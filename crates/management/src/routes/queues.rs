@@ -186,6 +186,8 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
             "publish_details": { "rate": rates.published },
             "ack": counters.settled,
             "ack_details": { "rate": rates.acked },
+            // How many there were at all is not counted.
+            "deliver_get_details": { "rate": rates.given },
         },
         "millrace": {
             "term": more.map(|more| more.term),

@@ -240,7 +240,7 @@ fn every_route_refuses_whom_it_must() {
     }
     assert!(count > 60, "the table has {count} routes");
     let wrong = managed.ask(Some(("manager", "wrong")), "GET", "/whoami", "");
-    assert_eq!((wrong.status, &wrong.body["error"]), (401, &json!("not_authorised")));
+    assert_eq!((wrong.status, &wrong.body["error"]), (401, &json!("not_authorized")));
     let hidden = managed.ask(secret("manager"), "GET", "/vhosts", "");
     assert_eq!(hidden.body.as_array().unwrap().len(), 1, "{}", hidden.body);
 }
@@ -339,6 +339,10 @@ fn lists_have_pages_names_an_order_and_columns() {
     let named =
         managed.done("GET", "/queues/%2F?page=1&name=%5Equeue-0&use_regex=true", &Value::Null);
     assert_eq!(named["filtered_count"], 10);
+    let none = managed.done("GET", "/queues/%2F?page=1&name=nothing", &Value::Null);
+    assert_eq!((&none["items"], &none["page_count"]), (&json!([]), &json!(0)));
+    let wrong = managed.guest("GET", "/queues/%2F?page=1&page_size=501", &Value::Null);
+    assert_eq!(wrong.body["error"], "invalid_pagination_parameters", "{}", wrong.body);
     let last =
         managed.done("GET", "/queues?sort=name&sort_reverse=true&columns=name", &Value::Null);
     assert_eq!(last[0]["name"], "queue-24");

@@ -209,8 +209,13 @@ async fn pages(
         let page = page.with("page_size", &size.to_string());
         let mut answer = match session.api.get(page, what).await {
             Ok(answer) => answer,
-            // What was there at the page before is gone meanwhile.
-            Err(Failure::Refused(why)) if number > 1 && why.contains("page_out_of_range") => break,
+            // What was there at the page before is gone meanwhile. The second word is that of earlier nodes.
+            Err(Failure::Refused(why))
+                if number > 1
+                    && (why.contains("Page out of range") || why.contains("page_out_of_range")) =>
+            {
+                break;
+            }
             Err(failure) => return Err(failure),
         };
         // Some lists of RabbitMQ have no pages.
