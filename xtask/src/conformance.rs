@@ -10,7 +10,9 @@ mod answers;
 mod celery;
 mod certificates;
 mod examples;
+mod flower;
 mod go;
+mod keda;
 mod lists;
 mod own_copy;
 mod parts;
@@ -44,8 +46,10 @@ pub(crate) const SUITES: &[Suite] = &[
     perftest::PERFTEST,
     amqp_tools::AMQP_TOOLS,
     celery::CELERY,
+    flower::FLOWER,
     rabbitmqadmin::RABBITMQADMIN,
     rabbit_hole::RABBIT_HOLE,
+    keda::KEDA,
     answers::ANSWERS,
     examples::EXAMPLES,
 ];

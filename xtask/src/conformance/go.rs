@@ -10,8 +10,8 @@ use crate::apt::apt_install;
 use crate::process::{command, has, output, run_logged, tools};
 
 const VERSION: &str = "1.16.0";
-/// The oldest Go that builds it, as its `go.mod` says: 1.20.
-const GO_MINOR_MIN: u32 = 20;
+/// The oldest Go that builds all suites in Go: KEDA's scaler needs `slices`.
+const GO_MINOR_MIN: u32 = 21;
 /// The Go that is fetched where there is none, or an older one: Debian 12 has 1.19.
 const GO: &str = "go1.22.12";
 
@@ -93,8 +93,23 @@ pub(super) fn download(go: &Path, module: &str) -> Result<String, String> {
     let mut download = command(go, &["mod", "download", "-json", module]);
     // Outside of any module, so that nothing but the module itself is asked for.
     let answer = output(download.current_dir(std::env::temp_dir()))?;
-    let folder = answer.split("\"Dir\": \"").nth(1).and_then(|rest| rest.split('"').next());
-    folder.map(String::from).ok_or_else(|| "go mod download names no folder".into())
+    field(&answer, "Dir").ok_or_else(|| "go mod download names no folder".into())
+}
+
+/// Downloads a module that a newer Go is needed to build, and says where its archive lies.
+pub(super) fn download_archive(go: &Path, module: &str) -> Result<String, String> {
+    let mut download = command(go, &["mod", "download", "-json", module]);
+    // This Go then says that it is too old, when it has the archive. Else it would fetch the newer one.
+    download.current_dir(std::env::temp_dir()).env("GOTOOLCHAIN", "local");
+    let said = download.output().map_err(|error| format!("go mod download: {error}"))?;
+    let answer = String::from_utf8_lossy(&said.stdout);
+    field(&answer, "Zip").ok_or_else(|| format!("go mod download {module}: {answer}"))
+}
+
+/// A text of what `go mod download -json` answers.
+fn field(answer: &str, name: &str) -> Option<String> {
+    let rest = answer.split(&format!("\"{name}\": \"")).nth(1)?;
+    rest.split('"').next().map(String::from)
 }
 
 fn install(log: &Path) -> Outcome {
@@ -168,6 +183,14 @@ mod tests {
     fn a_version_of_go_is_compared_by_its_second_number() {
         let minors = ["go1.19.8", "go1.20", "go1.26rc1\n", "devel go1.27", ""].map(minor);
         assert_eq!(minors, [Some(19), Some(20), Some(26), None, None]);
+    }
+
+    #[test]
+    fn where_a_download_lies_is_read_also_beside_an_error() {
+        let answer =
+            "{\n\t\"Path\": \"a/b\",\n\t\"Error\": \"too old\",\n\t\"Zip\": \"/c/d.zip\"\n}";
+        assert_eq!(field(answer, "Zip").as_deref(), Some("/c/d.zip"));
+        assert_eq!(field(answer, "Dir"), None);
     }
 
     #[test]
