@@ -9,9 +9,11 @@ mod dead_letters;
 mod ending;
 mod facts;
 mod features;
+mod pauses;
 mod policies;
 mod promises;
 mod rescues;
+mod retries;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +39,8 @@ pub struct Rules {
     pub settle_logged: Nanos,
     /// After the heal, every queue must confirm and deliver within this time (Q9).
     pub stuck_after: Nanos,
+    /// What was on its way to a consumer has come by then, and no leader that was cut off takes itself to lead (P2).
+    pub late: Nanos,
     /// Times of the broker may differ from ours by so much (T1, T2).
     pub clock_slack: Nanos,
     /// On queues with a single consumer, first deliveries that are flagged must be in order too:
@@ -57,6 +61,7 @@ impl Default for Rules {
             settle_horizon: 5 * SECOND,
             settle_logged: 5 * SECOND,
             stuck_after: 20 * SECOND,
+            late: 3 * SECOND,
             clock_slack: SECOND / 50,
             order_of_flagged: true,
             unordered: &[],
@@ -101,6 +106,10 @@ pub enum Promise {
     Books,
     /// P1: confirmed before a purge that was carried out, and delivered after it.
     Purged,
+    /// P2: given to a consumer while its queue was paused.
+    Paused,
+    /// R1: sent on from where it lay dead, and never come to where it was sent.
+    Retried,
     /// X1: acknowledged in a transaction that was committed, and back again.
     Undone,
     /// X2: acknowledged by a transaction, and what it published with that never came.
@@ -133,6 +142,8 @@ impl fmt::Display for Promise {
             Self::DeadOrder => "D2 dead letters reordered",
             Self::Books => "T5 books",
             Self::Purged => "P1 purged and delivered",
+            Self::Paused => "P2 given while paused",
+            Self::Retried => "R1 sent on and gone",
             Self::Undone => "X1 a commit undone",
             Self::Half => "X2 half a transaction",
             Self::Spared => "S1 error at a survivor",
@@ -178,6 +189,9 @@ pub struct Counts {
     /// Messages that a purge was to take, and transactions, that were judged.
     pub purged: u64,
     pub transactions: u64,
+    /// Pauses of queues, and dead letters that were sent on, that were judged.
+    pub pauses: u64,
+    pub retried: u64,
     /// Confirmed, and lost where a rescue may lose it.
     pub lost_by_rescue: u64,
     /// Connections of clients that broke off.
@@ -257,6 +271,10 @@ impl fmt::Display for Report {
             let Counts { purged, transactions, .. } = counts;
             writeln!(f, "  judged: {purged} messages before a purge, {transactions} transactions")?;
         }
+        if counts.pauses + counts.retried > 0 {
+            let Counts { pauses, retried, .. } = counts;
+            writeln!(f, "  judged: {pauses} pauses, {retried} dead letters that were sent on")?;
+        }
         if counts.broke > 0 {
             writeln!(f, "  {} connections broke off", counts.broke)?;
         }
@@ -289,6 +307,8 @@ pub fn check(history: &History, rules: &Rules) -> Report {
     features::judge(&facts, rules, &mut report);
     dead_letters::judge(&facts, rules, &mut report);
     changes::judge(&facts, &mut report);
+    pauses::judge(&facts, rules, &mut report);
+    retries::judge(&facts, &mut report);
     rescues::judge(&facts, &mut report);
     ending::judge(&facts, rules, &mut report);
     report

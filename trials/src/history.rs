@@ -156,6 +156,19 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dead: Option<String>,
     },
+    /// A queue is paused (`on`), or goes on, at one of the stages. From `ok` on its leader goes by it.
+    Pause { k: Stage, q: String, on: bool },
+    /// Dead letters are sent on from `q`.
+    Retry {
+        /// `inv`: to these queues. `ok`: the message is let go of where it lay, for they have it.
+        k: Stage,
+        q: String,
+        /// None: any of those in `q`, from `inv` on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        m: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        to: Vec<String>,
+    },
     /// What a queue counted by the end.
     Books { q: String, books: Books },
     /// A clock on the wall was set: times of the broker may differ from ours from then on.

@@ -22,7 +22,8 @@ fn is_younger(facts: &Facts, delivery: &Delivery, than: Nanos) -> bool {
 fn purged(facts: &Facts, report: &mut Report) {
     for (id, publish) in facts.publishes.iter().filter(|(_, publish)| publish.is_confirmed()) {
         let confirmed = publish.outcomes.iter().filter(|(_, _, ok)| *ok).map(|(_, t, _)| *t).max();
-        let Some(confirmed) = confirmed.filter(|_| publish.attempts.len() == 1) else { continue };
+        let is_once = publish.attempts.len() == 1 && !facts.came_again.contains(id);
+        let Some(confirmed) = confirmed.filter(|_| is_once) else { continue };
         for queue in &publish.queues {
             let is_plain = facts.traits(*queue).is_none() && !facts.marks.contains_key(id);
             let Some(found) = facts.queues.get(queue).filter(|_| is_plain) else { continue };
@@ -54,7 +55,7 @@ fn purged(facts: &Facts, report: &mut Report) {
 fn undone(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
     let Some(queue) = facts.sessions.get(&tx.session).map(|session| session.queue) else { return };
     let Some(committed) = tx.committed else { return };
-    for id in &tx.acks {
+    for id in tx.acks.iter().filter(|id| !facts.came_again.contains(id)) {
         let Some(taken) = facts.taken.get(&(queue, *id)) else { continue };
         if taken.deliveries.iter().any(|delivery| is_younger(facts, delivery, committed)) {
             let (text, queue) = (facts.names.text(*id), facts.names.name(queue));
@@ -78,7 +79,8 @@ fn half(facts: &Facts, name: &str, tx: &Tx, report: &mut Report) {
             |settle: &Settle| settle.session != tx.session && settle.outcome != Outcome::Requeued;
         // What a policy lets go need not have been settled.
         let may_be_gone = features::may_be_gone(facts, queue, **id);
-        is_last && !taken.settles.iter().any(is_other) && !may_be_gone
+        let came_again = facts.came_again.contains(id);
+        is_last && !came_again && !taken.settles.iter().any(is_other) && !may_be_gone
     };
     let Some(acked) = tx.acks.iter().find(is_settled) else { return };
     for id in &tx.pubs {

@@ -37,8 +37,10 @@ fn letters(facts: &Facts, target: u32) -> BTreeMap<MessageId, Letter> {
     for ((from, id), deaths) in &facts.deaths {
         let goes_there = facts.queues.get(from).is_some_and(|queue| queue.dead == Some(target));
         let attempts = facts.publishes.get(id).map_or(0, |publish| publish.attempts.len());
-        let is_one =
-            attempts == 1 && !came_again(facts, *from, *id) && !facts.may_go_elsewhere(*id);
+        let is_one = attempts == 1
+            && !facts.came_again.contains(id)
+            && !came_again(facts, *from, *id)
+            && !facts.may_go_elsewhere(*id);
         let Some((died, _)) = deaths.first().filter(|_| goes_there && is_one) else {
             continue;
         };

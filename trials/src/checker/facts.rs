@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::pauses::Pauses;
+use super::retries::Retried;
 use super::{Rules, SECOND};
 use crate::history::{
     Books, DISCONNECT, History, Marks, MessageId, Names, Nanos, Stage, Traits, What, Why,
@@ -75,6 +77,9 @@ pub(super) struct Queue {
     pub(super) traits: Option<Traits>,
     /// In the order in which they were asked for.
     pub(super) purges: Vec<Purge>,
+    pub(super) pauses: Pauses,
+    /// Where any message in it may be sent on to.
+    pub(super) retried_to: BTreeSet<u32>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
     /// Those that may have been in force for it, by their names.
@@ -171,6 +176,10 @@ pub(super) struct Facts {
     pub(super) marks: BTreeMap<MessageId, Marks>,
     /// When and why messages died, per queue.
     pub(super) deaths: BTreeMap<(u32, MessageId), Vec<(Nanos, Why)>>,
+    /// Dead letters that were sent on, by where they lay.
+    pub(super) retried: BTreeMap<(u32, MessageId), Retried>,
+    /// The same, wherever they lay: they may be in a queue again, and more than once.
+    pub(super) came_again: BTreeSet<MessageId>,
     /// A clock was set while the broker looked at it: nobody knows what time it is there.
     pub(super) has_clock_faults: bool,
     /// Clocks were set, and it is known when that may have changed the broker's time.
@@ -302,6 +311,11 @@ impl Facts {
                 let dead = dead.as_ref().map(|dead| self.names.number(dead));
                 self.note_policy(t, *k, x, queues, Policy::new(t, traits, dead));
             }
+            What::Pause { k, q, on } => {
+                let queue = self.names.number(q);
+                self.queues.entry(queue).or_default().pauses.note(t, *k, *on);
+            }
+            What::Retry { k, q, m, to } => self.note_retry(t, *k, q, m.as_deref(), to),
             What::Books { q, books } => {
                 let queue = self.names.number(q);
                 self.queues.entry(queue).or_default().books = Some(*books);
@@ -401,6 +415,7 @@ impl Facts {
             if closure.insert(queue) {
                 next.extend(self.queues.get(&queue).and_then(|queue| queue.dead));
                 next.extend(self.policies(queue, id).filter_map(|policy| policy.dead));
+                next.extend(self.sent_on(queue, id));
             }
         }
         closure

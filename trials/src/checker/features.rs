@@ -145,7 +145,8 @@ fn early(facts: &Facts, rules: &Rules, report: &mut Report) {
         for queue in &publish.queues {
             let taken = facts.taken.get(&(*queue, *id));
             let Some(first) = taken.and_then(|taken| taken.deliveries.first()) else { continue };
-            if !facts.is_time_known(sent, first.t) {
+            // One that is sent on does not wait again, and may be what came first.
+            if !facts.is_time_known(sent, first.t) || facts.came_again.contains(id) {
                 continue;
             }
             report.counts.delays += 1;
@@ -224,7 +225,8 @@ fn priorities(
         let publish = facts.publishes.get(id);
         let was_there = publish.and_then(came_within).is_some_and(|(_, until)| until < start);
         let marks = facts.marks.get(id);
-        let is_plain = marks.is_none_or(|marks| marks.delay_ms.is_none());
+        let is_plain =
+            marks.is_none_or(|marks| marks.delay_ms.is_none()) && !facts.came_again.contains(id);
         let is_first = delivery.session == first && delivery.t < end;
         if !was_there || !is_plain || delivery.redelivered || !is_first {
             continue;

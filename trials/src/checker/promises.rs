@@ -117,9 +117,10 @@ fn expected(
     }
     let attempts = publish.attempts.len();
     report.counts.duplicates += taken.deliveries.len().saturating_sub(attempts) as u64;
-    // At-least-once dead-lettering may put several copies there, each of them new to its queue.
+    // At-least-once dead-lettering may put several copies there, each of them new to its queue; so may who sends dead
+    // letters on.
     let takes_dead = facts.queues.get(&queue).is_some_and(|queue| queue.takes_dead);
-    (!takes_dead).then_some(attempts)
+    (!takes_dead && !facts.came_again.contains(&id)).then_some(attempts)
 }
 
 /// Q3.
@@ -204,7 +205,8 @@ fn order(
     }
     let mut highest: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for (id, delivery) in deliveries {
-        if !is_first(facts, queue, *id, delivery.t) || attempts_of(facts, *id) != 1 {
+        let is_once = attempts_of(facts, *id) == 1 && !facts.came_again.contains(id);
+        if !is_once || !is_first(facts, queue, *id, delivery.t) {
             continue;
         }
         if delivery.redelivered && !(single && rules.order_of_flagged) {

@@ -1,0 +1,156 @@
+//! R1: a dead letter that was sent on, and let go of where it lay, comes to where it was sent. It may come more than
+//! once; what is promised of messages that come once is not asked of it.
+
+use std::collections::BTreeSet;
+
+use super::facts::Facts;
+use super::{Promise, Report, features};
+use crate::history::{MessageId, Nanos, Stage};
+
+/// How one message was sent on from one queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Retried {
+    /// When it was first sent where, since it was let go of last.
+    sent: Vec<(Nanos, u32)>,
+    /// The same for those that were let go of.
+    done: Vec<(Nanos, u32)>,
+}
+
+impl Facts {
+    pub(super) fn note_retry(
+        &mut self,
+        t: Nanos,
+        stage: Stage,
+        from: &str,
+        message: Option<&str>,
+        to: &[String],
+    ) {
+        let from = self.names.number(from);
+        let to: Vec<u32> = to.iter().map(|queue| self.names.number(queue)).collect();
+        let Some(message) = message else {
+            self.queues.entry(from).or_default().retried_to.extend(&to);
+            for queue in to {
+                self.queues.entry(queue).or_default().takes_dead = true;
+            }
+            return;
+        };
+        let id = self.names.message(message);
+        self.came_again.insert(id);
+        let retried = self.retried.entry((from, id)).or_default();
+        match stage {
+            Stage::Inv => {
+                for queue in to {
+                    if retried.sent.iter().all(|(_, before)| *before != queue) {
+                        retried.sent.push((t, queue));
+                    }
+                }
+            }
+            Stage::Ok => retried.done.append(&mut retried.sent),
+            Stage::Fail | Stage::Info => {}
+        }
+    }
+
+    /// Where a message may have been sent on to from a queue.
+    pub(super) fn sent_on(&self, queue: u32, id: MessageId) -> impl Iterator<Item = u32> {
+        let found = self.retried.get(&(queue, id));
+        let alone = found.into_iter().flat_map(|it| it.sent.iter().chain(&it.done));
+        let any = self.queues.get(&queue).into_iter().flat_map(|found| &found.retried_to);
+        alone.map(|(_, to)| *to).chain(any.copied())
+    }
+}
+
+pub(super) fn judge(facts: &Facts, report: &mut Report) {
+    for ((from, id), retried) in &facts.retried {
+        for (sent, to) in &retried.done {
+            report.counts.retried += 1;
+            if !is_there(facts, *id, *sent, *to) {
+                let (from, to) = (facts.names.name(*from), facts.names.name(*to));
+                let text = facts.names.text(*id);
+                report.violate(Promise::Retried, format!("{text} from {from} to {to}"));
+            }
+        }
+    }
+}
+
+/// Whether somebody got it after it was sent there, or it may be there still, or gone for a reason.
+fn is_there(facts: &Facts, id: MessageId, sent: Nanos, to: u32) -> bool {
+    let ways: BTreeSet<u32> = facts.closure(to, id);
+    let is_drained = |queue: &u32| facts.queues.get(queue).is_some_and(|it| it.left == Some(0));
+    let was_given = |queue: &u32| {
+        let taken = facts.taken.get(&(*queue, id));
+        taken.is_some_and(|taken| taken.deliveries.iter().any(|delivery| delivery.t > sent))
+    };
+    ways.iter().any(was_given)
+        || !ways.iter().all(is_drained)
+        || features::may_be_gone(facts, to, id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checker::{Rules, check};
+    use crate::history::{Event, History, What};
+
+    fn at(t: u64, what: What) -> Event {
+        Event { t, p: "test".into(), what }
+    }
+
+    fn retry(t: u64, k: Stage, to: &[&str]) -> Event {
+        let to = to.iter().map(|to| (*to).to_owned()).collect();
+        at(t, What::Retry { k, q: "dead".into(), m: Some("a:1".into()), to })
+    }
+
+    fn got(t: u64, q: &str) -> Event {
+        let (q, m, ep) = (q.into(), "a:1".into(), "c".into());
+        at(t, What::Dlv { q, m, tag: t, red: false, h: 1, ep })
+    }
+
+    /// A message that is given out from `q` and dies, in a run whose queues are empty in the end.
+    fn broken(promise: Promise, more: Vec<Event>) -> bool {
+        let queue = |q: &str, dead: Option<&str>| {
+            let (q, dead) = (q.into(), dead.map(Into::into));
+            at(1, What::Queue { q, single: false, dead })
+        };
+        let drained = |q: &str| at(90, What::Drained { q: q.into(), node: 1, left: 0 });
+        let (k, m, q, h) = (Stage::Inv, "a:1".to_owned(), vec!["q".into()], Some(1));
+        let mut events = vec![
+            queue("q", Some("dead")),
+            queue("dead", None),
+            queue("other", None),
+            at(2, What::Pub { k, m, n: 0, q, h, returned: false }),
+            got(3, "q"),
+            drained("q"),
+            drained("dead"),
+            drained("other"),
+        ];
+        events.extend(more);
+        events.sort_by_key(|event| event.t);
+        !check(&History::of(events), &Rules::default()).broken(promise).is_empty()
+    }
+
+    #[test]
+    fn what_is_let_go_of_comes_to_where_it_was_sent() {
+        let sent = || vec![retry(10, Stage::Inv, &["q"]), retry(11, Stage::Ok, &[])];
+        assert!(broken(Promise::Retried, sent()), "that it came before is not enough");
+        assert!(!broken(Promise::Retried, [sent(), vec![got(12, "q")]].concat()));
+        assert!(!broken(Promise::Retried, [sent(), vec![got(12, "dead")]].concat()), "it died");
+        assert!(!broken(Promise::Retried, vec![retry(10, Stage::Inv, &["q"])]), "it lies there");
+    }
+
+    #[test]
+    fn what_is_sent_on_may_come_anywhere_it_was_sent_and_more_than_once() {
+        let sent = || vec![retry(10, Stage::Inv, &["other"]), retry(11, Stage::Ok, &[])];
+        let twice = || vec![got(12, "other"), got(13, "other")];
+        assert!(broken(Promise::Unexpected, twice()), "nobody sent it there");
+        for promise in [Promise::Unexpected, Promise::Unflagged, Promise::Retried] {
+            assert!(!broken(promise, [sent(), twice()].concat()), "{promise}");
+        }
+    }
+
+    #[test]
+    fn where_any_may_be_sent_on_each_may_come() {
+        let (k, q, to) = (Stage::Inv, "dead".to_owned(), vec!["other".to_owned()]);
+        let any = at(10, What::Retry { k, q, m: None, to });
+        assert!(!broken(Promise::Unexpected, vec![any, got(12, "other")]));
+    }
+}
