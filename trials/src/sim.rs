@@ -61,6 +61,8 @@ pub struct Size {
     pub has_sessions: bool,
     /// Somebody changes policies, users, what they may do, limits and vhosts.
     pub has_policies: bool,
+    /// Somebody pauses queues, and somebody sends dead letters on.
+    pub has_operations: bool,
     pub versions: Versions,
 }
 
@@ -106,6 +108,7 @@ impl Default for Size {
             is_aimed: false,
             has_sessions: false,
             has_policies: false,
+            has_operations: false,
             versions: Versions::First,
         }
     }
@@ -151,6 +154,9 @@ pub struct Counts {
     /// Changes of policies, users, rights, limits and vhosts, and what sessions were tried for at the end.
     pub administered: u64,
     pub examined: u64,
+    /// Pauses that began or ended, and dead letters that were sent on.
+    pub pauses: u64,
+    pub retried: u64,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -184,6 +190,8 @@ impl std::ops::AddAssign for Counts {
         self.amqp += other.amqp;
         self.administered += other.administered;
         self.examined += other.examined;
+        self.pauses += other.pauses;
+        self.retried += other.retried;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -205,6 +213,8 @@ const AGREES: Micros = 10_000_000;
 /// What is settled so long after a fault, or so long before one, must stay settled.
 const HORIZON: Nanos = 2_000_000_000;
 const LOGGED: Nanos = 500_000_000;
+/// A leader without a majority has noticed by then.
+const LATE: Nanos = 1_500_000_000;
 /// Long after the last settle: nothing may come back.
 const QUIET: Micros = 10_000_000;
 
@@ -238,6 +248,8 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         amqp: world.clients.amqp_counts(),
         administered: world.clients.administered().0,
         examined: world.clients.administered().1,
+        pauses: world.clients.operations().0,
+        retried: world.clients.operations().1,
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),
@@ -254,6 +266,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         faults_min: 1,
         settle_horizon: HORIZON,
         settle_logged: LOGGED,
+        late: LATE,
         stuck_after: (SERVES + size.healed_ms * 1000 + DRAINS) * 1000,
         order_of_flagged: false,
         // Connections end while much is on its way to their consumers.

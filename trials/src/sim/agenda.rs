@@ -104,6 +104,10 @@ pub(super) enum Event {
     Administrator,
     /// Something is due at the sessions that are tried.
     Examiner,
+    /// Queues are paused, and go on.
+    Pauser,
+    /// Dead letters are sent on.
+    Retrier,
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

@@ -13,9 +13,11 @@ mod dead_letter;
 mod examiner;
 mod mover;
 mod newer;
+mod pauser;
 mod peeker;
 pub(super) mod plans;
 mod publisher;
+mod retrier;
 mod sweeper;
 mod visitor;
 
@@ -50,9 +52,11 @@ use control::Control;
 use dead_letter::DeadLetterWorker;
 use examiner::Examiner;
 use mover::Mover;
+use pauser::Pauser;
 use peeker::Peeker;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
+use retrier::Retrier;
 use sweeper::Sweeper;
 use visitor::Visitor;
 
@@ -74,6 +78,8 @@ enum Who {
     Control,
     Administrator,
     Examiner,
+    Pauser,
+    Retrier,
 }
 
 /// What clients see of the world.
@@ -191,6 +197,9 @@ pub(super) struct Clients {
     /// None: policies and rights stay as they were at first.
     administrator: Option<Administrator>,
     examiner: Examiner,
+    /// None: no queue is paused, and no dead letter is sent on.
+    pauser: Option<Pauser>,
+    retrier: Option<Retrier>,
     /// Nobody leaves of his own will.
     is_steady: bool,
     /// Nothing comes in, and consumers settle all they get.
@@ -206,7 +215,7 @@ impl Clients {
         size: &Size,
         diary: &mut Diary,
     ) -> Self {
-        let (is_aimed, plans) = (size.is_aimed, plans::draw(seed, size.has_sessions));
+        let (is_aimed, plans) = (size.is_aimed, plans::draw(seed, size));
         for plan in plans.iter().filter(|plan| plan.kind == Kind::Durable) {
             let single = plan.consumers <= 1 && plan.is_plain();
             let (q, dead) = (plan.name.to_owned(), plan.dead().map(str::to_owned));
@@ -247,6 +256,8 @@ impl Clients {
             ),
             administrator: size.has_policies.then(|| Administrator::new(seed, &plans)),
             examiner: Examiner::new(Clock::new()),
+            pauser: size.has_operations.then(|| Pauser::new(seed, &plans)),
+            retrier: size.has_operations.then(|| Retrier::new(seed)),
             is_steady: false,
             is_draining: false,
             plans,
@@ -423,6 +434,25 @@ impl Clients {
         self.examiner.turn(outside);
     }
 
+    pub(super) fn pauser_acts(&mut self, outside: &mut Outside<'_>) {
+        if let Some(pauser) = &mut self.pauser {
+            pauser.drains(self.is_draining, outside);
+            pauser.act(!self.is_steady, outside);
+        }
+    }
+
+    pub(super) fn retrier_acts(&mut self, outside: &mut Outside<'_>) {
+        if let Some(retrier) = &mut self.retrier {
+            retrier.act(!self.is_draining, !self.is_steady, outside);
+        }
+    }
+
+    /// Pauses that began or ended, and dead letters that were sent on.
+    pub(super) fn operations(&self) -> (u64, u64) {
+        let pauses = self.pauser.as_ref().map_or(0, |pauser| pauser.done);
+        (pauses, self.retrier.as_ref().map_or(0, |retrier| retrier.sent))
+    }
+
     /// When the examiner is to have its next turn, as far as that is news.
     pub(super) fn examiner_turn(&mut self, nodes: &[Node], now: Micros) -> Option<Micros> {
         self.examiner.plan(nodes, now)
@@ -448,6 +478,7 @@ impl Clients {
         self.publishers.iter().all(Publisher::is_quiet)
             && self.sweepers.iter().all(Sweeper::is_quiet)
             && self.movers.iter().all(Mover::is_quiet)
+            && self.retrier.as_ref().is_none_or(Retrier::is_quiet)
             && self.amqp_clients.iter().all(AmqpClient::is_quiet)
     }
 
@@ -479,6 +510,16 @@ impl Clients {
                 }
             }
             Some(Who::Examiner) => self.examiner.answered(session, life, answer, outside),
+            Some(Who::Pauser) => {
+                if let Some(pauser) = &mut self.pauser {
+                    pauser.answered(answer, outside);
+                }
+            }
+            Some(Who::Retrier) => {
+                if let Some(retrier) = &mut self.retrier {
+                    retrier.answered(answer, outside);
+                }
+            }
             // An older session's answers are on a connection that nobody reads.
             None => {}
         }
@@ -493,6 +534,12 @@ impl Clients {
         }
         if self.administrator.as_ref().is_some_and(|it| is_home(it.home)) {
             return Some(Who::Administrator);
+        }
+        if self.pauser.as_ref().is_some_and(|it| is_home(it.home)) {
+            return Some(Who::Pauser);
+        }
+        if self.retrier.as_ref().is_some_and(|it| is_home(it.home)) {
+            return Some(Who::Retrier);
         }
         if self.examiner.is_session(session, life) {
             return Some(Who::Examiner);
@@ -532,6 +579,8 @@ impl Clients {
         }
         self.control.disconnected(node);
         self.administrator.iter_mut().for_each(|administrator| administrator.disconnected(node));
+        self.pauser.iter_mut().for_each(|pauser| pauser.disconnected(node, diary));
+        self.retrier.iter_mut().for_each(|retrier| retrier.disconnected(node));
         self.dead_letter_workers[node].end();
     }
 
@@ -549,7 +598,8 @@ impl Clients {
 
     /// Whether every queue reports nothing, asked after the last answer to a publisher.
     pub(super) fn is_drained(&self) -> bool {
-        self.control.is_drained() && self.is_quiet()
+        let go_on = self.pauser.as_ref().is_none_or(Pauser::is_quiet);
+        self.control.is_drained() && self.is_quiet() && go_on
     }
 
     /// What is wrong in what leaders know of consumers and of what they hold.
@@ -581,6 +631,7 @@ impl Clients {
             client.stalled(now, diary);
         }
         self.administrator.iter().for_each(|administrator| administrator.complain(diary));
+        self.pauser.iter().for_each(|pauser| pauser.complain(diary));
         self.control.drained(diary);
     }
 

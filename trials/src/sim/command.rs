@@ -57,6 +57,9 @@ pub struct Simulation {
     /// Let somebody change policies, users, what they may do, limits and vhosts all the time
     #[arg(long)]
     policies: bool,
+    /// Let somebody pause queues and let them go on, and somebody send dead letters on, all the time
+    #[arg(long)]
+    operations: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -93,6 +96,9 @@ struct Totals {
     /// Settles and dead letters that were judged.
     settles: u64,
     letters: u64,
+    /// Pauses that were judged, and copies of dead letters that were sent on.
+    pauses: u64,
+    copies: u64,
     failed: Vec<u64>,
     harms: BTreeMap<&'static str, u64>,
     /// Over everything that happened in all seeds: a change of shape that changes no behaviour leaves it as it is.
@@ -149,6 +155,7 @@ impl Simulation {
         let changes_members = self.members || seed % 5 == 2;
         let (is_aimed, has_sessions, has_policies) = (self.aimed, self.sessions, self.policies);
         let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
+        let size = Size { has_operations: self.operations, ..size };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -184,10 +191,11 @@ impl Simulation {
         let aimed = if self.aimed { " --aimed" } else { "" };
         let sessions = if self.sessions { " --sessions" } else { "" };
         let policies = if self.policies { " --policies" } else { "" };
+        let operations = if self.operations { " --operations" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{versions}{bug} --story"
         )
     }
 }
@@ -199,6 +207,8 @@ impl Totals {
         self.confirmed += outcome.report.counts.confirmed;
         self.settles += outcome.report.counts.settled_for_good;
         self.letters += outcome.report.counts.letters;
+        self.pauses += outcome.report.counts.pauses;
+        self.copies += outcome.report.counts.retried;
         for (harm, count) in &outcome.harms {
             *self.harms.entry(harm).or_default() += count;
         }
@@ -238,6 +248,14 @@ impl Totals {
             println!(
                 "  policies: {administered} changes of policies, rights, limits and vhosts; {examined} requests of \
                  sessions held against them"
+            );
+        }
+        let Counts { pauses, retried, .. } = self.counts;
+        if pauses + retried > 0 {
+            println!(
+                "  operations: {pauses} pauses that began or ended, {retried} dead letters sent on; judged: {} pauses, \
+                 {} copies",
+                self.pauses, self.copies,
             );
         }
         let Counts { raised, outdated, .. } = self.counts;

@@ -1,8 +1,10 @@
 //! What is stored of a message besides its body, of which simulated clients fill in the id alone.
 
 use amqp::Properties;
+use broker::dead_letter::Story;
 use broker::stored;
 use bytes::BytesMut;
+use machine::QueueId;
 
 /// What a session stores of a message that is published to a queue by its name, besides its body.
 pub(super) fn head_of(queue: &str, id: &str) -> BytesMut {
@@ -18,4 +20,14 @@ pub(super) fn id_of(head: &[u8]) -> String {
     let id = properties.and_then(|found| found.ok()?.message_id.map(str::to_owned));
     // The checker knows no such message.
     id.unwrap_or_else(|| format!("no head: {head:?}"))
+}
+
+/// A copy of a message that came to a queue because somebody sent it on so often.
+pub(super) fn copy_of(id: &str, retries: u32, queue: QueueId) -> String {
+    format!("{id} sent on {retries} times to queue {}", queue.base().0)
+}
+
+/// How often somebody has sent a message on.
+pub(super) fn retries_of(head: &[u8]) -> u32 {
+    Story::of(head, "").retries
 }

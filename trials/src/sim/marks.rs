@@ -6,7 +6,7 @@ use std::rc::Rc;
 use machine::{Command, EntryReader};
 use wal::Item;
 
-use super::heads::id_of;
+use super::heads::{copy_of, id_of, retries_of};
 
 /// An entry, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct Record {
     /// The leader's clock, as it stamped it.
     pub(super) time_ms: u64,
     pub(super) hash: u64,
-    /// The messages in it.
+    /// The messages in it, and copies of messages that somebody has sent on.
     pub(super) ids: Vec<String>,
 }
 
@@ -70,7 +70,11 @@ pub(super) fn record(term: u64, data: &[u8]) -> Rc<Record> {
     let mut ids = Vec::new();
     for (_, command) in EntryReader::new(data).into_iter().flatten().flatten() {
         if let Command::Enqueue(enqueue) = command {
-            ids.push(id_of(enqueue.head));
+            let (id, retries) = (id_of(enqueue.head), retries_of(enqueue.head));
+            if retries > 0 {
+                ids.extend(enqueue.queues.iter().map(|queue| copy_of(&id, retries, queue)));
+            }
+            ids.push(id);
         }
     }
     let time_ms = EntryReader::new(data).map_or(0, |entry| entry.time_ms());

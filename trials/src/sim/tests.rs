@@ -208,6 +208,46 @@ fn the_same_seed_gives_the_same_history_of_policies() {
     assert_eq!(one.events, two.events);
 }
 
+fn operated(nodes: usize) -> Size {
+    let (has_operations, versions) = (true, Versions::Newest);
+    Size { has_operations, versions, load_ms: 3_000, ..short(nodes) }
+}
+
+#[test]
+fn pauses_and_dead_letters_that_are_sent_on_hold_through_crashes() {
+    for (nodes, seeds) in [(1, 1..4), (3, 1..7), (5, 7..8)] {
+        let count = seeds.end - seeds.start;
+        let counts = holds(seeds, operated(nodes));
+        assert!(counts.pauses > 10 * count && counts.retried > 20 * count, "{counts:?}");
+    }
+}
+
+#[test]
+fn pauses_and_dead_letters_that_are_sent_on_are_judged() {
+    let mut judged = (0, 0);
+    for seed in 11..17 {
+        let Outcome { report, .. } = run(seed, operated(3));
+        assert_eq!(report.verdict(), Verdict::Valid, "seed {seed}: {report}");
+        judged.0 += report.counts.pauses;
+        judged.1 += report.counts.retried;
+    }
+    assert!(judged.0 > 20 && judged.1 > 100, "{judged:?}");
+}
+
+#[test]
+fn queues_are_paused_while_policies_change_and_clients_speak_amqp() {
+    let size = Size { has_policies: true, has_sessions: true, ..operated(3) };
+    let counts = holds(1..3, size);
+    assert!(counts.administered > 40 && counts.pauses > 20, "{counts:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_pauses_and_retries() {
+    let (one, two) = (run(9, operated(3)), run(9, operated(3)));
+    assert_eq!(one.hash, two.hash);
+    assert_eq!(one.events, two.events);
+}
+
 #[test]
 fn one_node_keeps_what_it_confirmed_through_crashes_and_power_cuts() {
     let counts = holds(1..21, Size { load_ms: 8_000, ..short(1) });

@@ -4,7 +4,7 @@
 mod holds;
 mod times;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use cluster::peer::message::Message;
@@ -73,6 +73,8 @@ pub(super) struct Watch {
     voters: BTreeMap<u32, (u64, u64)>,
     places: BTreeMap<(QueueId, u64), String>,
     copies: BTreeMap<(QueueId, String), u64>,
+    /// Messages that somebody may have sent on.
+    retried: BTreeSet<String>,
     /// The node whose disk was damaged: what was on it may not be.
     damaged: Option<usize>,
     pub(super) holds: Holds,
@@ -242,8 +244,30 @@ impl Watch {
 
     /// A publisher hears that its message is safe in `group`: it must be on a majority's disks.
     pub(super) fn confirmed(&mut self, group: GroupId, id: &str) {
+        if let Some(on) = self.is_on_few(group, id) {
+            self.violated(format!("{id} was confirmed, and synced in group {} on {on:?}", group.0));
+        }
+    }
+
+    /// Somebody sends a dead letter on.
+    pub(super) fn retried(&mut self, id: &str) {
+        self.retried.insert(id.to_owned());
+    }
+
+    /// A dead letter is let go of where it lay, for this copy of it is where it was sent: on a majority's disks.
+    pub(super) fn sent_on(&mut self, group: GroupId, copy: &str) {
+        if let Some(on) = self.is_on_few(group, copy) {
+            let group = group.0;
+            self.violated(format!(
+                "{copy} let go of first: it is synced in group {group} on {on:?}"
+            ));
+        }
+    }
+
+    /// The nodes on whose disks a message of `group` is, if they are not most of those that count.
+    fn is_on_few(&self, group: GroupId, id: &str) -> Option<Vec<usize>> {
         if group.is_local() {
-            return;
+            return None;
         }
         let holders = self.holders.get(&(group.0, id.to_owned()));
         // What was removed does not count, whatever it has.
@@ -255,11 +279,8 @@ impl Watch {
         let damaged = damaged.filter(votes);
         let held = holders.map_or(0, |it| it.keys().filter(|node| votes(node)).count());
         let count = held + usize::from(damaged.is_some());
-        if count * 2 <= of {
-            let on: Vec<usize> =
-                holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
-            self.violated(format!("{id} was confirmed, and synced in group {} on {on:?}", group.0));
-        }
+        let on = || holders.into_iter().flat_map(BTreeMap::keys).map(|node| node + 1).collect();
+        (count * 2 <= of).then(on)
     }
 
     /// What `node` says must not be more than what its disk knows. What it says late in a term that its disk has left is
@@ -350,14 +371,14 @@ impl Watch {
     }
 
     /// A message was delivered from its place in the queue: it has one, for good.
-    /// Dead letters may come into their queue more than once.
+    /// Dead letters may come into their queue more than once, and so may what is sent on.
     pub(super) fn delivered(&mut self, queue: QueueId, seq: u64, id: &str, takes_dead: bool) {
         let place = self.places.entry((queue, seq)).or_insert_with(|| id.to_owned());
         if place != id {
             let text = format!("queue {} has {place} and {id} at {seq}", queue.0);
             self.violated(text);
         }
-        if takes_dead {
+        if takes_dead || self.retried.contains(id) {
             return;
         }
         let copy = *self.copies.entry((queue, id.to_owned())).or_insert(seq);

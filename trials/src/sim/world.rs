@@ -133,6 +133,10 @@ impl World {
         if size.has_policies {
             agenda.after(2_000, Event::Administrator);
         }
+        if size.has_operations {
+            agenda.after(3_000, Event::Pauser);
+            agenda.after(4_000, Event::Retrier);
+        }
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
@@ -263,6 +267,16 @@ impl World {
                 self.ask_clients(Clients::administrator_acts);
             }
             Event::Examiner => self.ask_clients(Clients::examiner_acts),
+            Event::Pauser => {
+                let next = self.chance.within(20_000, 200_000);
+                self.agenda.after(next, event);
+                self.ask_clients(Clients::pauser_acts);
+            }
+            Event::Retrier => {
+                let next = self.chance.within(2_000, 40_000);
+                self.agenda.after(next, event);
+                self.ask_clients(Clients::retrier_acts);
+            }
             Event::Operator => self.operate(),
             Event::DeadLetterWorker { node } => {
                 let next = self.chance.within(20_000, 200_000);

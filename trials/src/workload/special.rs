@@ -40,6 +40,17 @@ pub enum Argument {
 pub const CHAIN: &str = "chain";
 /// Where every way ends.
 pub const DEAD: &str = "dead";
+/// A queue whose messages are often refused, and where they go then: nobody consumes that but for the drain.
+pub const FAILS: &str = "fails";
+pub const LIMBO: &str = "limbo";
+/// For trials of what operators do: what soon expires, where it lies then, and where it is sent on to.
+pub const BRIEF: &str = "brief";
+pub const BRIEF_DEAD: &str = "brief-dead";
+pub const AGAIN: &str = "again";
+/// What consumers often refuse: a policy says where that goes.
+pub const REFUSED: &str = "refused";
+/// Where a second user publishes to.
+pub const OTHERS: &str = "others";
 /// Keys that messages share.
 const KEYS: u64 = 30;
 /// No message waits longer than this for its delay, nor one that came back, in milliseconds.
@@ -62,6 +73,33 @@ pub fn draw(seed: u64) -> Vec<Special> {
     drawn.extend([chain, dead]);
     drawn
 }
+
+/// What is refused again and again, and where it lies until somebody sends it on.
+pub fn retried() -> [Special; 2] {
+    let fails = Special {
+        dead: Some(LIMBO),
+        back_percent: 10,
+        reject_percent: 40,
+        ..special(FAILS, 2, Traits::default())
+    };
+    [fails, special(LIMBO, 0, Traits::default())]
+}
+
+/// The queues of trials of what operators do, those first that publishers of the load send to.
+pub fn operated() -> [Special; 5] {
+    let none = Traits::default;
+    let brief = Traits { ttl_ms: Some(200), ..none() };
+    [
+        Special { dead: Some(BRIEF_DEAD), ..special(BRIEF, 0, brief) },
+        Special { back_percent: 5, reject_percent: 20, ..special(REFUSED, 1, none()) },
+        special(BRIEF_DEAD, 0, none()),
+        special(AGAIN, 1, none()),
+        special(OTHERS, 1, none()),
+    ]
+}
+
+/// How many of them publishers of the load send to.
+pub const OPERATED_FED: usize = 2;
 
 fn special(name: &'static str, consumers: usize, traits: Traits) -> Special {
     let (dead, marked) = (None, Marked::default());

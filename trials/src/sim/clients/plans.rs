@@ -5,6 +5,7 @@ use std::rc::Rc;
 use machine::{Arguments, Attributes, Value};
 
 use crate::history::Marks;
+use crate::sim::Size;
 use crate::workload::Chance;
 use crate::workload::special::{self, Argument, Special};
 
@@ -82,7 +83,7 @@ fn plain(name: &'static str, consumers: usize, kind: Kind) -> Plan {
 }
 
 /// The queues of the run with this seed; `cold` is a backlog.
-pub(in crate::sim) fn draw(seed: u64, has_sessions: bool) -> Rc<[Plan]> {
+pub(in crate::sim) fn draw(seed: u64, size: &Size) -> Rc<[Plan]> {
     let mut plans = vec![
         plain("orders", 1, Kind::Durable),
         plain("fan-a", 1, Kind::Durable),
@@ -92,7 +93,8 @@ pub(in crate::sim) fn draw(seed: u64, has_sessions: bool) -> Rc<[Plan]> {
         plain("mist", 2, Kind::Transient),
         plain("mine", 1, Kind::Exclusive),
     ];
-    plans.extend(special::draw(seed).into_iter().map(|special| {
+    let retried = if size.has_operations { special::retried().to_vec() } else { Vec::new() };
+    plans.extend(special::draw(seed).into_iter().chain(retried).map(|special| {
         let (back_percent, reject_percent) = (special.back_percent, special.reject_percent);
         let base = plain(special.name, special.consumers, Kind::Durable);
         Plan { special: Some(special), back_percent, reject_percent, ..base }
@@ -101,7 +103,7 @@ pub(in crate::sim) fn draw(seed: u64, has_sessions: bool) -> Rc<[Plan]> {
         let durable = |(name, consumers)| plain(name, consumers, Kind::Durable);
         plans.extend(CHANGED.into_iter().map(durable));
     }
-    if has_sessions {
+    if size.has_sessions {
         let durable = |(name, consumers)| plain(name, consumers, Kind::Durable);
         plans.extend(
             OVER_AMQP.into_iter().map(durable).map(|plan| Plan { is_over_amqp: true, ..plan }),

@@ -61,6 +61,17 @@ fn a_confirm_needs_a_majority_of_disks() {
 }
 
 #[test]
+fn a_dead_letter_is_let_go_of_once_most_disks_have_it_elsewhere() {
+    let mut watch = Watch::new(3);
+    write(&mut watch, 0, &entry(1, 1, &["a:1"]));
+    watch.sent_on(GROUP, "a:1");
+    assert_eq!(watch.take_violations(), ["a:1 let go of first: it is synced in group 1 on [1]"]);
+    write(&mut watch, 2, &entry(1, 1, &["a:1"]));
+    watch.sent_on(GROUP, "a:1");
+    assert!(watch.take_violations().is_empty());
+}
+
+#[test]
 fn a_term_has_one_leader() {
     let mut watch = Watch::new(3);
     assert!(watch.stands(0, &status(4, true, 0)));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use broker::QueueDeclaration;
 use machine::limits::TIME_MS_MAX;
 use machine::{
-    Arguments, Catalog, CatalogCommand, PolicyKind, QueueSpec, SessionOwner, Value, Version,
+    Arguments, Catalog, CatalogCommand, PolicyKind, Queue, QueueSpec, SessionOwner, Value, Version,
 };
 
 use super::super::{Kind, Plan};
@@ -56,10 +56,10 @@ impl Goal {
     /// Whether it has seen every queue of the load as it is without policies.
     pub(super) fn has_found_all(&mut self, catalog: &Catalog) -> bool {
         if self.found.len() < self.changed.len() {
-            let found = self.changed.keys().filter_map(|name| {
-                let queue = catalog.queue(VHOST, name)?;
-                Some((*name, queue.spec().clone()))
-            });
+            let found = self
+                .changed
+                .keys()
+                .filter_map(|name| Some((*name, unpaused(catalog.queue(VHOST, name)?))));
             self.found = found.collect();
         }
         self.found.len() == self.changed.len()
@@ -157,7 +157,7 @@ impl Goal {
             let found = catalog.queue(VHOST, name)?;
             let expected = self.expected(VHOST, name)?;
             let command = self.change(catalog, name, *kept);
-            (*found.spec() != expected).then_some(command).flatten()
+            (unpaused(found) != expected).then_some(command).flatten()
         })
     }
 
@@ -198,8 +198,9 @@ impl Goal {
         }
         let wrong = catalog.queues().find_map(|queue| {
             let expected = self.expected(&queue.vhost, &queue.name)?;
-            (*queue.spec() != expected).then(|| {
-                let (name, spec) = (&queue.name, queue.spec());
+            let spec = unpaused(queue);
+            (spec != expected).then(|| {
+                let name = &queue.name;
                 format!("{name} is {spec:?}, and policies make it {expected:?}")
             })
         });
@@ -213,6 +214,13 @@ impl Goal {
             (found != expected).then(|| format!("{name} has {found} queues, and not {expected}"))
         })
     }
+}
+
+/// What a queue is, but for a pause: others pause queues.
+fn unpaused(queue: &Queue) -> QueueSpec {
+    let mut spec = queue.spec().clone();
+    spec.settings.is_paused = false;
+    spec
 }
 
 /// A queue of the load with limits of its own which nothing comes of, if it has none.
