@@ -489,6 +489,7 @@ impl Queue {
             return Err(Corrupt::new("the number of a queue"));
         }
         let mut queue = Self::new(id, QueueSettings::read(reader)?);
+        queue.settings.is_paused &= !planted::is("pause_not_restored");
         if version >= 6 {
             queue.revision = reader.u64()?;
         }

@@ -79,6 +79,8 @@ const MEMBERS_SEEDS: Seeds =
 const SESSION_SEEDS: Seeds = Seeds { options: &["--sessions", "--calm-ms", "300"], ..SEEDS };
 /// Somebody changes policies and rights.
 const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"], ..SEEDS };
+/// Somebody pauses queues, and somebody sends dead letters on.
+const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "300"], ..SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
@@ -99,6 +101,7 @@ const fn planted(
 const GIVEN_AWAY: &[&str] = &["is held by", "and comes back"];
 /// Seeds in which somebody looks at messages.
 const PEEK_SEEDS: Seeds = Seeds { first: 4, step: 7, ..SEEDS };
+const PAUSED: &[&str] = &["after it was paused"];
 const FULL: &[&str] =
     &["still says that its disk is full", "not every publisher is served", "nodes do not serve"];
 
@@ -142,6 +145,16 @@ const PLANTED: &[Planted] = &[
         Some(1),
     ),
     planted("limit_admits_one_more", &["Refused(530) } comes to Done"], POLICY_SEEDS, Some(1)),
+    planted("leader_forgets_pause", PAUSED, OPERATION_SEEDS, Some(1)),
+    planted("get_from_paused", PAUSED, OPERATION_SEEDS, Some(1)),
+    planted(
+        "pause_not_restored",
+        &[" differ in group ", ", which is Queue", "after it was paused"],
+        OPERATION_SEEDS,
+        Some(1),
+    ),
+    planted("resumed_unserved", &["the queues do not drain"], OPERATION_SEEDS, Some(1)),
+    planted("retry_settled_first", &["let go of first"], OPERATION_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

@@ -338,6 +338,9 @@ impl Retrier {
             Ok((exchange, key)) => {
                 self.last += 1;
                 taken.waits_for = self.store(self.last, body);
+                if planted::is("retry_settled_first") {
+                    self.let_go(&taken, Outcome::Done);
+                }
                 self.progress.goes(&exchange, &key);
                 self.taken.insert(self.last, taken);
             }
@@ -416,7 +419,9 @@ impl Retrier {
             self.let_go(&taken, Outcome::Undelivered);
         } else {
             self.progress.sent += 1;
-            self.let_go(&taken, Outcome::Done);
+            if !planted::is("retry_settled_first") {
+                self.let_go(&taken, Outcome::Done);
+            }
         }
     }
 

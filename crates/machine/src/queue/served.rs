@@ -34,6 +34,9 @@ impl Queue {
         }
         self.consumers.decide_active();
         self.serve(now_ms, effects);
+        if planted::is("leader_forgets_pause") {
+            dispatch(self.main.reading(), &mut self.consumers, now_ms, effects);
+        }
         self.trim();
     }
 
