@@ -160,7 +160,8 @@ pub enum What {
     Pause { k: Stage, q: String, on: bool },
     /// Dead letters are sent on from `q`.
     Retry {
-        /// `inv`: to these queues. `ok`: the message is let go of where it lay, for they have it.
+        /// `fail`: the message is taken, and whatever was sent of it before is given up. `inv`: it is sent to these
+        /// queues. `ok`: it is let go of where it lay, for they have it.
         k: Stage,
         q: String,
         /// None: any of those in `q`, from `inv` on.

@@ -10,10 +10,12 @@ use crate::history::{MessageId, Nanos, Stage};
 /// How one message was sent on from one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retried {
-    /// When it was first sent where, since it was let go of last.
+    /// When it was first sent where, since it was taken last.
     sent: Vec<(Nanos, u32)>,
     /// The same for those that were let go of.
     done: Vec<(Nanos, u32)>,
+    /// Where it was ever sent: what was given up may be stored all the same.
+    ever: BTreeSet<u32>,
 }
 
 impl Facts {
@@ -39,6 +41,7 @@ impl Facts {
         let retried = self.retried.entry((from, id)).or_default();
         match stage {
             Stage::Inv => {
+                retried.ever.extend(&to);
                 for queue in to {
                     if retried.sent.iter().all(|(_, before)| *before != queue) {
                         retried.sent.push((t, queue));
@@ -46,16 +49,18 @@ impl Facts {
                 }
             }
             Stage::Ok => retried.done.append(&mut retried.sent),
-            Stage::Fail | Stage::Info => {}
+            // It is taken anew: what was sent before was given up, whether it is stored or not.
+            Stage::Fail => retried.sent.clear(),
+            Stage::Info => {}
         }
     }
 
     /// Where a message may have been sent on to from a queue.
     pub(super) fn sent_on(&self, queue: u32, id: MessageId) -> impl Iterator<Item = u32> {
         let found = self.retried.get(&(queue, id));
-        let alone = found.into_iter().flat_map(|it| it.sent.iter().chain(&it.done));
+        let alone = found.into_iter().flat_map(|it| it.ever.iter().copied());
         let any = self.queues.get(&queue).into_iter().flat_map(|found| &found.retried_to);
-        alone.map(|(_, to)| *to).chain(any.copied())
+        alone.chain(any.copied())
     }
 }
 
@@ -145,6 +150,24 @@ mod tests {
         for promise in [Promise::Unexpected, Promise::Unflagged, Promise::Retried] {
             assert!(!broken(promise, [sent(), twice()].concat()), "{promise}");
         }
+    }
+
+    #[test]
+    fn what_was_given_up_need_not_come_and_may() {
+        let again = || {
+            vec![
+                retry(10, Stage::Fail, &[]),
+                retry(11, Stage::Inv, &["other"]),
+                retry(12, Stage::Fail, &[]),
+                retry(13, Stage::Inv, &["q"]),
+                retry(14, Stage::Ok, &[]),
+                got(15, "q"),
+            ]
+        };
+        assert!(!broken(Promise::Retried, again()));
+        assert!(!broken(Promise::Unexpected, [again(), vec![got(16, "other")]].concat()));
+        let taken_once: Vec<Event> = again().into_iter().filter(|event| event.t != 12).collect();
+        assert!(broken(Promise::Retried, taken_once), "both were sent, and one came");
     }
 
     #[test]

@@ -155,6 +155,8 @@ impl Retrier {
             let place = (delivery.queue, seq);
             outside.watch.delivered(delivery.queue, seq, &id, true);
             outside.watch.holds.given(place, home.session, &id);
+            let (k, q, m) = (Stage::Fail, running.from.to_owned(), Some(id.clone()));
+            outside.diary.saw("retrier", What::Retry { k, q, m, to: Vec::new() });
             running.held.insert(place, Taken { id, retries, copies: BTreeSet::new() });
         }
     }
