@@ -18,6 +18,7 @@ mod brokers;
 mod cases;
 pub mod command;
 mod generate;
+mod http;
 mod leeway;
 mod pool;
 mod program;
