@@ -42,6 +42,12 @@ const CIRCLES: &[Circle] = &[
                  connection's.",
     },
     Circle {
+        package: "crates/management",
+        files: "io/api io/asking io/connections io/lines",
+        reason: "What requests share holds what connections last said, and who asks them uses what \
+                 is shared.",
+    },
+    Circle {
         package: "crates/relay",
         files: "inbox/json inbox/row",
         reason: "A row may hold JSON, and JSON may hold a row's values.",
@@ -60,6 +66,11 @@ const CIRCLES: &[Circle] = &[
         package: "crates/worker",
         files: "io/target/program/process io/target/program/spawner",
         reason: "A process goes back to the spawner that made it.",
+    },
+    Circle {
+        package: "trials",
+        files: "checker/facts checker/features checker/pauses checker/retries",
+        reason: "The facts hold what each promise notes, and each promise is judged by all facts.",
     },
     Circle {
         package: "trials",
