@@ -25,6 +25,7 @@ mod history;
 mod import;
 pub mod io;
 pub mod limits;
+mod lines;
 mod live;
 mod looks;
 mod metrics;

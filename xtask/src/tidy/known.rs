@@ -42,12 +42,6 @@ const CIRCLES: &[Circle] = &[
                  connection's.",
     },
     Circle {
-        package: "crates/management",
-        files: "io/api io/asking io/connections io/lines",
-        reason: "What requests share holds what connections last said, and who asks them uses what \
-                 is shared.",
-    },
-    Circle {
         package: "crates/relay",
         files: "inbox/json inbox/row",
         reason: "A row may hold JSON, and JSON may hold a row's values.",

@@ -13,10 +13,10 @@ use machine::NodeId;
 use oauth::Grant;
 use tokio::sync::Semaphore;
 
-use super::lines::Lines;
 use super::live::Live;
 use super::retry_registry::Registry;
 use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
+use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::node::{Facts, Totals};
 use crate::picture::Picture;

@@ -13,20 +13,14 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::asking;
-use super::lines::{Cut, Known, known, latest, name_at};
+use super::lines::{known, latest};
 use crate::limits::{HOLDERS_MAX, SHOWN_CONNECTIONS_AT_ONCE};
+use crate::lines::{Cut, Known, Wanted, name_at};
 use crate::neighbour::{Holder, Holding, Question};
 use crate::node::Facts;
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
 use crate::work::{Connections, Of, Work};
-
-/// What is wanted of the connections of one node.
-pub(super) struct Wanted {
-    pub(super) what: Of,
-    pub(super) user: Option<String>,
-    pub(super) vhost: Option<String>,
-}
 
 /// Those of this node, and those of the others: a node that does not answer is left out.
 pub(super) async fn connections(

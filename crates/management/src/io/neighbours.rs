@@ -7,11 +7,12 @@ use cluster::Question as Asked;
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::connections::{self, Wanted};
+use super::connections;
 use super::seen::look_always;
 pub(super) use super::standing::standing;
 use super::{asking, backup, history, live, model, problems, retries};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
+use crate::lines::Wanted;
 use crate::neighbour::{Question, ToldCensus};
 
 /// Answers other nodes, counts with them what limits are about, looks at what the node leads and tells live streams, until

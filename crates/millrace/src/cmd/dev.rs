@@ -39,7 +39,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// How long nodes may take to stop. A node itself takes five seconds at most.
 const STOPPING: Duration = Duration::from_secs(15);
 
-/// Ends a node in a start, and so the command: exit codes.
+/// Exit codes, beside 0.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
