@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod aside;
 mod asking;
 mod backup;
 mod boot;

@@ -12,6 +12,7 @@ use broker::session::describe::{
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::aside::aside;
 use super::asking;
 use super::lines::{known, latest};
 use crate::limits::{HOLDERS_MAX, SHOWN_CONNECTIONS_AT_ONCE};
@@ -65,10 +66,8 @@ pub(super) async fn connections(
 async fn alone(api: &Api, facts: &Facts, wanted: Wanted, shape: Shape) -> Result<Reply, Problem> {
     let all = latest(api).await;
     let (of, local) = (Arc::clone(&all), local(facts));
-    // Not where sessions run: there may be 10,000 names.
-    let cut = tokio::task::spawn_blocking(move || (Cut::of(&of, local, &wanted, &shape), shape));
-    let stopping = || Problem::Unavailable("the node is stopping".to_owned());
-    let (cut, shape) = cut.await.map_err(|_| stopping())?;
+    let cut = aside(move || (Cut::of(&of, local, &wanted, &shape), shape));
+    let (cut, shape) = cut.await?;
     let items = all_shown(facts, cut.places.into_iter().filter_map(|place| all.get(place))).await;
     Ok(match cut.is_page {
         true => shape.reply_with(items, cut.filtered_count, cut.total_count),

@@ -7,6 +7,7 @@ use cluster::shard::LedQueue;
 use machine::{QueueId, QueueStatus};
 
 use super::api::{Api, now_ms};
+use super::aside::aside;
 use super::asking;
 use crate::limits::PICTURE_MS;
 use crate::neighbour::Question;
@@ -26,12 +27,13 @@ pub(super) async fn picture(api: &Api) -> Arc<Picture> {
     let me = (api.0.cluster.node(), own);
     let others = others.into_iter().filter_map(|(node, told)| Some((node, told.ok()?)));
     let rows: Vec<_> = [me].into_iter().chain(others).collect();
-    let (before, now) = (last.take(), now_ms());
-    // Not where sessions run, and neither is the one before dropped there: each may have 100,000 rows.
-    let made = move || Arc::new(Picture::new(now, rows, before.as_deref()));
-    // Only a node that stops does not come to it.
-    let picture = tokio::task::spawn_blocking(made).await.unwrap_or_default();
-    *last = Some(Arc::clone(&picture));
+    let (before, now) = (last.clone(), now_ms());
+    let made = aside(move || Arc::new(Picture::new(now, rows, before.as_deref()))).await;
+    // A node that stops has none any more.
+    let picture = made.unwrap_or_default();
+    let old = last.replace(Arc::clone(&picture));
+    // It may have 100,000 rows, which go one by one; nobody waits for that.
+    drop(tokio::task::spawn_blocking(move || drop(old)));
     picture
 }
 
@@ -48,7 +50,7 @@ pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus)>, Tally
 
 async fn own_as<T: Send + 'static>(api: &Api, of: fn(&LedQueue) -> T) -> Option<(Vec<T>, Tally)> {
     let cluster = api.0.cluster.clone();
-    let walked = tokio::task::spawn_blocking(move || {
+    let walked = aside(move || {
         let mut led = Vec::new();
         let tally = cluster.tally(|some| led.extend(some.iter().map(of)))?;
         Some((led, tally))

@@ -12,6 +12,7 @@ use machine::{GroupId, NodeId, QueueId, QueueStatus};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
+use super::aside::aside;
 use super::change::{change, note, put_user};
 use super::import::Differing;
 use super::response::response;
@@ -127,10 +128,7 @@ async fn queues(api: &Api, mut wanted: Queues) -> Result<Reply, Problem> {
     };
     if let (Listed::Sorted { total_count }, Some(picture)) = (wanted.listed, &picture) {
         let picture = Arc::clone(picture);
-        // Not where sessions run: it may be a list of 100,000.
-        let cut = tokio::task::spawn_blocking(move || cut_out(wanted, total_count, &picture));
-        let stopping = || Problem::Unavailable("the node is stopping".to_owned());
-        wanted = cut.await.map_err(|_| stopping())?;
+        wanted = aside(move || cut_out(wanted, total_count, &picture)).await?;
     }
     match picture {
         Some(picture) => Ok(as_pictured(api, &wanted, &picture).await),

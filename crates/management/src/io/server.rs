@@ -20,6 +20,7 @@ use service::io::http::{Limits, Lost, Peer, serve_router};
 use tokio::net::TcpListener;
 
 use super::api::{Api, Caller};
+use super::aside::aside;
 use super::perform::perform;
 use super::response::response;
 use crate::access::{self, Named, Need, Who};
@@ -87,18 +88,16 @@ async fn try_answer(
     Ok(reply)
 }
 
-/// What the route decides. Not where sessions run: to look through 100,000 queues takes milliseconds, for which a publisher
-/// would wait.
+/// What the route decides: it may look through 100,000 queues.
 async fn decide(api: &Api, route: &'static Route, asked: Asked) -> Result<(Work, Facts), Problem> {
     let api = api.clone();
-    let decided = tokio::task::spawn_blocking(move || {
+    let decided = aside(move || {
         let facts = api.facts();
         let catalog = api.0.cluster.catalog();
         let work = (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?;
         Ok((work, facts))
     });
-    let decided = decided.await;
-    decided.unwrap_or_else(|_| Err(Problem::Unavailable("the node is stopping".to_owned())))
+    decided.await?
 }
 
 async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
