@@ -145,15 +145,14 @@ const PLANTED: &[Planted] = &[
         Some(1),
     ),
     planted("limit_admits_one_more", &["Refused(530) } comes to Done"], POLICY_SEEDS, Some(1)),
-    planted("leader_forgets_pause", PAUSED, OPERATION_SEEDS, Some(1)),
-    planted("get_from_paused", PAUSED, OPERATION_SEEDS, Some(1)),
+    planted("leader_forgets_pause", PAUSED, OPERATION_SEEDS, Some(2)),
+    planted("get_from_paused", PAUSED, OPERATION_SEEDS, Some(2)),
     planted(
         "pause_not_restored",
         &[" differ in group ", ", which is Queue", "after it was paused"],
         OPERATION_SEEDS,
-        Some(1),
+        Some(16),
     ),
-    planted("resumed_unserved", &["the queues do not drain"], OPERATION_SEEDS, Some(1)),
     planted("retry_settled_first", &["let go of first"], OPERATION_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];

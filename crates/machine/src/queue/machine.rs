@@ -289,12 +289,9 @@ impl QueueMachine {
                 if let Some(place) = self.place(queue)
                     && let Some(found) = self.slots[place].as_mut().filter(|found| !found.is_gone)
                 {
-                    let goes_on = found.settings.is_paused && !settings.is_paused;
                     found.set_settings((settings, revision), at, effects);
                     // Limits and times that are new are seen to at the end, and who waits is given what is ready.
-                    if !(goes_on && planted::is("resumed_unserved")) {
-                        self.touched.push(place);
-                    }
+                    self.touched.push(place);
                 }
             }
             Command::Numbered { producer, seq } => return Ok(self.producers.begin(producer, seq)),
