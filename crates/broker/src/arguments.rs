@@ -4,6 +4,7 @@
 //! The catalog judges none of this. It stores the spec that is made here of what a client asked for, and says who came
 //! first: a client whose queue is there already is told by these rules whether it is the same.
 
+pub(crate) mod age;
 pub(crate) mod binding;
 mod compare;
 pub(crate) mod error;

@@ -21,6 +21,7 @@ pub(crate) mod content;
 pub(crate) mod deliver;
 pub(crate) mod direct_reply_to;
 pub(crate) mod get;
+mod offset;
 pub(crate) mod publish;
 pub(crate) mod topology;
 pub(crate) mod tx;

@@ -96,6 +96,12 @@ pub(crate) fn unknown_tag(tag: u64) -> Failure {
     Failure::channel(ReplyCode::PreconditionFailed, format!("unknown delivery tag {tag}"))
 }
 
+/// What no stream does.
+pub(crate) fn not_of_streams(what: &str, queue: &str, vhost: &str) -> Failure {
+    let text = format!("{what} not supported by stream queues queue '{queue}' in vhost '{vhost}'");
+    Failure::connection(ReplyCode::NotImplemented, text)
+}
+
 /// What cannot happen to this method in this state.
 pub(crate) fn unexpected(name: &str) -> Failure {
     Failure::connection(ReplyCode::CommandInvalid, format!("unimplemented method '{name}'"))

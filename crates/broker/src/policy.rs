@@ -4,6 +4,8 @@ use amqp::{FieldTable, FieldValue};
 use machine::limits::TIME_MS_MAX;
 use machine::{Overflow, PolicyKind, PolicyRules};
 
+use crate::arguments::age::age_ms;
+
 /// Words that RabbitMQ knows and that mean nothing here: every queue is on the disk, and kept by the nodes that its
 /// group has.
 const WITHOUT_MEANING: &[&str] = &[
@@ -20,6 +22,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "queue-mode",
     "queue-version",
     "dead-letter-strategy",
+    "stream-max-segment-size-bytes",
 ];
 
 /// What an operator's policy may say, in RabbitMQ.
@@ -62,6 +65,7 @@ pub fn rules(definition: &FieldTable, kind: PolicyKind) -> Result<PolicyRules, S
             "overflow" => rules.overflow = Some(overflow(name, value)?),
             "dead-letter-exchange" => rules.dead_letter_exchange = Some(text(name, value)?),
             "dead-letter-routing-key" => rules.dead_letter_key = Some(text(name, value)?),
+            "max-age" => rules.max_age_ms = Some(age(name, value)?),
             "alternate-exchange" => rules.alternate = Some(text(name, value)?),
             name if WITHOUT_MEANING.contains(&name) => {}
             _ => return Err(unknown(name)),
@@ -96,6 +100,11 @@ fn time(name: &str, value: &FieldValue) -> Result<u64, String> {
         true => Ok(number),
         false => Err(format!("{name} is too large: at most {TIME_MS_MAX} ms are allowed")),
     }
+}
+
+fn age(name: &str, value: &FieldValue) -> Result<u64, String> {
+    let text = text(name, value)?;
+    age_ms(&text).ok_or_else(|| format!("<<\"{text}\">> is not a valid max age"))
 }
 
 fn positive(name: &str, number: u64) -> Result<u64, String> {

@@ -57,7 +57,7 @@ impl Run {
         self.first_seq + u64::from(self.count)
     }
 
-    fn span(&self) -> Range<u64> {
+    pub(crate) fn span(&self) -> Range<u64> {
         self.first_seq..self.end()
     }
 }
@@ -261,6 +261,16 @@ impl Bodies {
         let mut plan = Plan::new(&bodies.extents);
         seqs.ranges().for_each(|range| plan.add(range, 1));
         plan.into_parts()
+    }
+
+    /// Whether the bytes of a message are in memory.
+    pub(crate) fn holds(&self, queue: QueueId, seq: u64) -> bool {
+        self.queues.get(&queue).is_some_and(|bodies| bodies.window.holds(seq))
+    }
+
+    /// The messages from `first` on that are in memory together, at most `count`. They stay there.
+    pub(crate) fn copy(&self, queue: QueueId, first: u64, count: u32) -> Option<Run> {
+        self.queues.get(&queue)?.window.copy(queue, first, count)
     }
 
     /// What of `queue` waits for its bytes: a checkpoint keeps it, although it may be settled.

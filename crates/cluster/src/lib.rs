@@ -44,6 +44,7 @@ mod room;
 mod secret;
 pub mod shard;
 pub mod snapshot;
+mod tails;
 mod unlogged_settles;
 mod waiter;
 

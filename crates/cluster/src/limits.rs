@@ -74,6 +74,16 @@ pub const FETCH_BYTES: u64 = 1 << 20;
 /// should carry.
 pub const READ_ENTRIES_BYTES: usize = 1 << 20;
 
+/// Bytes in the buffers of all who read the streams of a group and are behind what is in memory: past it nothing is
+/// read ahead, and buffers go that cannot be sent now.
+pub const TAIL_BYTES_PER_GROUP: usize = 32 << 20;
+
+/// A reader of a stream with so many bytes in its buffer, or fewer, is read ahead for.
+pub const TAIL_AHEAD_BYTES: usize = 1 << 20;
+
+/// Messages of a stream that one fetch asks for at most.
+pub const TAIL_FETCH_MESSAGES: u64 = 64 * 1024;
+
 /// Log entries that one fetch reads.
 pub const FETCH_ENTRIES: usize = 64;
 

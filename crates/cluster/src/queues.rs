@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
-    Effect, EntryReader, GetReply, GroupId, Outcome, Position, QueueId, QueueMachine, QueuePeek,
-    QueueStatus, Ranges, SessionId,
+    Effect, EntryReader, GetReply, GroupId, HolderDescription, Outcome, Position, QueueDescription,
+    QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId,
+    limits::DESCRIBED_HOLDERS_MAX,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
@@ -21,6 +22,7 @@ use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
 use crate::peeked::PeekSpec;
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
+use crate::tails::Tails;
 use effects::readers;
 
 /// What queues ask of their shard.
@@ -83,6 +85,8 @@ pub(crate) struct Queues {
     group: GroupId,
     machine: QueueMachine,
     bodies: Bodies,
+    /// Who reads streams: the machine does not know them.
+    tails: Tails,
     effects: Vec<Effect>,
     touched: Vec<QueueId>,
     now_ms: u64,
@@ -108,6 +112,7 @@ impl Queues {
             group,
             machine,
             bodies: Bodies::default(),
+            tails: Tails::default(),
             effects: Vec::new(),
             touched: Vec::new(),
             now_ms: 0,
@@ -179,7 +184,39 @@ impl Queues {
     /// How a queue is; who asks has a use for it.
     pub(crate) fn status(&mut self, queue: QueueId) -> Option<QueueStatus> {
         self.machine.touch(queue);
-        self.machine.status(queue)
+        self.machine.status(queue).map(|status| self.with_readers(queue, status))
+    }
+
+    fn with_readers(&self, queue: QueueId, status: QueueStatus) -> QueueStatus {
+        let readers = u32::try_from(self.tails.count(queue)).unwrap_or(u32::MAX);
+        QueueStatus { consumers: status.consumers.saturating_add(readers), ..status }
+    }
+
+    /// How the queues behind this one stand, by id.
+    pub(crate) fn statuses(
+        &self,
+        behind: Option<QueueId>,
+    ) -> impl Iterator<Item = (QueueId, QueueStatus)> + '_ {
+        let all = self.machine.statuses(behind);
+        all.map(|(queue, status)| (queue, self.with_readers(queue, status)))
+    }
+
+    /// What is known here of a queue.
+    pub(crate) fn describe(&self, queue: QueueId) -> Option<QueueDescription> {
+        let mut described = self.machine.describe(queue)?;
+        described.status = self.with_readers(queue, described.status);
+        described.holder_count += self.tails.count(queue) as u64;
+        let left = DESCRIBED_HOLDERS_MAX.saturating_sub(described.holders.len());
+        let readers = self.tails.of(queue).take(left);
+        described.holders.extend(readers.map(|(consumer, spec, credit)| HolderDescription {
+            consumer,
+            spec,
+            credit,
+            held: 0,
+            is_attached: true,
+            is_active: false,
+        }));
+        Some(described)
     }
 
     /// Messages that somebody looks at, and where they lie: nothing is changed by it.
@@ -217,7 +254,10 @@ impl Queues {
     ) {
         let live = |queue| self.machine.kept(queue);
         let unmarked = self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
-        let attached: Vec<Attached> = attachments.into_iter().map(attached).collect();
+        let (readers, others): (Vec<_>, Vec<_>) =
+            attachments.into_iter().partition(|it| it.spec.start.is_some());
+        self.rejoin_streams(&is_of_node, readers, group_effects);
+        let attached: Vec<Attached> = others.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
         self.take_back(&unmarked);
         self.detaching.retain(|(session, _), _| !is_of_node(*session));
@@ -226,6 +266,24 @@ impl Queues {
         }
         self.perform(0, None, group_effects);
         self.hurry();
+    }
+
+    /// These sessions read streams where they say, and nowhere else. Who asked to read one and heard no answer asks again.
+    fn rejoin_streams(
+        &mut self,
+        is_of_node: impl Fn(SessionId) -> bool,
+        readers: Vec<Attachment>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        self.tails.end_sessions(is_of_node);
+        for Attachment { queue, consumer, spec, .. } in
+            readers.into_iter().filter(|it| it.is_attached)
+        {
+            if self.tails.attach(&self.machine, queue, consumer, spec).is_err() {
+                let answer = Answer::Cancelled { queue, consumer };
+                group_effects.push(GroupEffect::Answer(consumer.session, answer));
+            }
+        }
     }
 
     /// This node leads no longer. What the sessions that `is_ours` have here, what they asked that is
@@ -272,6 +330,7 @@ impl Queues {
         left.consumers = consumers
             .into_values()
             .filter(|found| found.is_attached || !found.held.is_empty())
+            .chain(self.tails.take(is_ours))
             .collect();
         left.detached.sort_unstable();
         left.detached.dedup();
@@ -302,9 +361,14 @@ impl Queues {
         ticket: Ticket,
         group_effects: &mut Vec<GroupEffect>,
     ) {
-        let result = self.machine.attach(queue, consumer, spec, &mut self.effects);
-        group_effects
-            .push(GroupEffect::Answer(consumer.session, Answer::Attached { ticket, result }));
+        let (result, at) = if self.machine.is_stream(queue) {
+            let at = self.tails.attach(&self.machine, queue, consumer, spec);
+            (at.map(|_| ()), at.ok())
+        } else {
+            (self.machine.attach(queue, consumer, spec, &mut self.effects), None)
+        };
+        let answer = Answer::Attached { ticket, result, at };
+        group_effects.push(GroupEffect::Answer(consumer.session, answer));
         self.perform(0, None, group_effects);
         // What it is given is marked in the log first: the mark is there before the next message is.
         self.hurry();
@@ -320,6 +384,7 @@ impl Queues {
         takes_back: bool,
         group_effects: &mut Vec<GroupEffect>,
     ) -> Detached {
+        self.tails.detach(queue, consumer);
         self.machine.detach(queue, consumer, &mut self.effects);
         let count = self.effects.len();
         self.effects.retain(|effect| !matches!(effect, Effect::Unused { .. }));
@@ -364,6 +429,7 @@ impl Queues {
         add: u32,
         group_effects: &mut Vec<GroupEffect>,
     ) {
+        self.tails.credit(queue, consumer, add);
         self.machine.credit(queue, consumer, add, &mut self.effects);
         self.perform(0, None, group_effects);
     }
@@ -378,6 +444,11 @@ impl Queues {
         credit: u32,
         group_effects: &mut Vec<GroupEffect>,
     ) {
+        if self.machine.is_stream(queue) {
+            // Who reads it holds nothing: what it is done with is credit.
+            self.tails.credit(queue, consumer, credit);
+            return self.perform(0, None, group_effects);
+        }
         let what = (outcome, credit);
         self.machine.settle_for_credit(queue, consumer, ranges, what, &mut self.effects);
         if outcome.is_final() {
@@ -416,6 +487,7 @@ impl Queues {
         group_effects: &mut Vec<GroupEffect>,
     ) {
         for held in settles {
+            self.tails.credit(held.queue, held.consumer, held.credit);
             self.machine.settle_committed(
                 held.queue,
                 held.consumer,
@@ -506,6 +578,7 @@ impl Queues {
         let live = |queue| self.machine.kept(queue);
         let is_over = |other| other == session;
         let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
+        self.tails.end_sessions(is_over);
         self.machine.end_session(session, &mut self.effects);
         self.take_back(&unmarked);
         self.detaching.retain(|(by, _), _| *by != session);
@@ -527,8 +600,12 @@ impl Queues {
         runs: Vec<Run>,
         group_effects: &mut Vec<GroupEffect>,
     ) {
-        self.bodies.fetched(queue, runs, readers(&self.machine, queue));
-        self.touched.push(queue);
+        if self.machine.is_stream(queue) {
+            self.tails.fetched(queue, &runs);
+        } else {
+            self.bodies.fetched(queue, runs, readers(&self.machine, queue));
+            self.touched.push(queue);
+        }
         self.perform(0, None, group_effects);
     }
 
@@ -552,6 +629,7 @@ impl Queues {
     pub(crate) fn check(&self) {
         let known = |queue| self.machine.kept(queue).map(|_| readers(&self.machine, queue));
         self.bodies.check(known);
+        self.tails.check();
         let waits = self.machine.settled_waiting() > 0;
         assert!(!waits || self.gathered_since_ms.is_some(), "settles wait, and nobody knows");
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::{ConsumerId, NodeId, QueueId, Ranges, SessionId};
+use machine::{ConsumerId, NodeId, QueueId, Ranges, SessionId, StreamOffset};
 
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Delivery, Request, Ticket};
@@ -215,13 +215,15 @@ impl Remote {
             return false;
         }
         match answer {
-            Answer::Attached { ticket, result } => {
-                let Some(Request::Attach { queue, consumer, spec, .. }) =
+            Answer::Attached { ticket, result, at } => {
+                let Some(Request::Attach { queue, consumer, mut spec, .. }) =
                     self.asked.remove(&(session, *ticket))
                 else {
                     return false;
                 };
                 if result.is_ok() {
+                    // What "next" is the next leader would answer otherwise.
+                    spec.start = at.map(StreamOffset::At).or(spec.start);
                     let (is_attached, held) = (true, Ranges::new());
                     let attachment = Attachment { queue, consumer, spec, is_attached, held };
                     self.consumers.insert((queue, consumer), attachment);
@@ -239,7 +241,11 @@ impl Remote {
                 let key = (delivery.queue.base(), delivery.consumer);
                 let Some(found) = self.consumers.get_mut(&key) else { return false };
                 found.spec.credit = found.spec.credit.saturating_sub(delivery.count);
-                if !found.spec.no_ack {
+                if found.spec.start.is_some() {
+                    // Who reads a stream holds nothing: the next leader goes on behind what came.
+                    let next = delivery.first_seq + u64::from(delivery.count);
+                    found.spec.start = Some(StreamOffset::At(next));
+                } else if !found.spec.no_ack {
                     self.hold(delivery);
                 }
                 true
@@ -398,7 +404,11 @@ mod tests {
         let told = remote.join(NodeId(2), 1);
         assert_eq!(told.len(), 1);
         assert!(told[0].consumer == consumer && !told[0].is_attached && told[0].held.is_empty());
-        assert!(remote.answer(2, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        assert!(remote.answer(
+            2,
+            ANN,
+            &Answer::Attached { ticket: Ticket(1), result: Ok(()), at: None }
+        ));
         assert!(matches!(&remote.join(NodeId(2), 1)[..], [only] if only.is_attached));
     }
 
@@ -410,7 +420,11 @@ mod tests {
         let (group, queue) = (GROUP, QUEUE);
         let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
         remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
-        assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        assert!(remote.answer(
+            1,
+            ANN,
+            &Answer::Attached { ticket: Ticket(1), result: Ok(()), at: None }
+        ));
         assert!(remote.answer(1, ANN, &delivery(consumer, 1)));
         remote.ask(
             ANN,
@@ -433,7 +447,11 @@ mod tests {
         let (group, queue, high) = (GROUP, QUEUE, QUEUE.level(9));
         let spec = ConsumerSpec { credit: 3, ..ConsumerSpec::default() };
         remote.ask(ANN, &Request::Attach { ticket: Ticket(1), group, queue, consumer, spec });
-        assert!(remote.answer(1, ANN, &Answer::Attached { ticket: Ticket(1), result: Ok(()) }));
+        assert!(remote.answer(
+            1,
+            ANN,
+            &Answer::Attached { ticket: Ticket(1), result: Ok(()), at: None }
+        ));
         for (level, seq) in [(high, 1), (high, 2), (queue, 1)] {
             let Answer::Delivered(it) = delivery(consumer, seq) else { panic!("a delivery") };
             let answer = Answer::Delivered(Delivery { queue: level, ..it });

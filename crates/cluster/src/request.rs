@@ -228,7 +228,7 @@ impl Request {
     pub(crate) fn answer_without_queue(&self) -> Option<Answer> {
         let answer = match *self {
             Self::Attach { ticket, .. } => {
-                Answer::Attached { ticket, result: Err(AttachError::NoQueue) }
+                Answer::Attached { ticket, result: Err(AttachError::NoQueue), at: None }
             }
             Self::Detach { ticket, .. } => Answer::Detached { ticket },
             Self::Get { ticket, .. } => Answer::Got { ticket, delivery: None, ready: 0 },
@@ -302,6 +302,8 @@ pub enum Answer {
     Attached {
         ticket: Ticket,
         result: Result<(), AttachError>,
+        /// Of a stream: the first message that it gets, which may have to come yet.
+        at: Option<u64>,
     },
     Detached {
         ticket: Ticket,

@@ -79,9 +79,9 @@ pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, Session
 pub use queue::{
     AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
     MessageDescription, MessageState, PeekFilter, Position, QueueDescription, QueueMachine,
-    QueuePeek, QueueStatus, Seqs,
+    QueuePeek, QueueStatus, Seqs, StreamOffset,
 };
 pub use ranges::Ranges;
-pub use settings::{Dedup, Features, Overflow, QueueSettings, Retry};
+pub use settings::{Dedup, Features, Overflow, QueueSettings, Retention, Retry};
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

@@ -112,6 +112,15 @@ pub const SINGLE_TURNS_PER_CONSUMER: u64 = 64;
 /// overflows.
 pub const SEQ_MAX: u64 = 1 << 62;
 
+/// Points at which a stream knows its time and bytes: 32 bytes each. With more, every second one goes.
+pub const STREAM_POINTS_MAX: usize = 4_096;
+/// A stream's points are so far apart in the beginning, in bytes of messages.
+pub const STREAM_STRIDE_BYTES: u64 = 64 * 1024;
+/// The same in time, ms: the next is made by whichever comes first.
+pub const STREAM_STRIDE_MS: u64 = 1_000;
+/// How often a stream looks for messages that have become too old, ms.
+pub const STREAM_AGE_MS: u64 = 1_000;
+
 /// Messages of a queue that are looked at together, by somebody who takes none.
 pub const PEEKED_MESSAGES_MAX: usize = 100;
 /// Messages whose delay is over that such a look passes over: more come in the next.

@@ -44,10 +44,12 @@ mod reconcile;
 mod seqs;
 mod served;
 mod store;
+mod stream;
+mod timeline;
 
 use std::ops::Range;
 
-pub use consumers::{AttachError, ConsumerSpec};
+pub use consumers::{AttachError, ConsumerSpec, StreamOffset};
 pub use machine::{
     Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
     QueueDescription, QueueMachine, QueuePeek,
@@ -64,6 +66,7 @@ use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
 use level::Level;
+use timeline::Timeline;
 
 /// What follows from a command or call, in order, for whoever runs the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +184,8 @@ struct Queue {
     owed: Vec<(ConsumerId, u32)>,
     /// When it is looked at next: what the machine's timers say of it.
     timer: Option<u64>,
+    /// When a stream looked last for messages that are too old, ms since 1970.
+    aged_ms: u64,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -197,9 +202,11 @@ impl Queue {
         let max_priority = features.map_or(0, |features| features.max_priority);
         let is_single = features.is_some_and(|features| features.single_active);
         let has_window = features.is_some_and(|features| features.dedup.is_some());
+        let mut main = Level::new(id);
+        main.store.timeline = settings.is_stream().then(Box::default);
         Self {
             id,
-            main: Level::new(id),
+            main,
             levels: (1..=max_priority).map(|priority| Level::new(id.level(priority))).collect(),
             window: has_window.then(Box::default),
             is_gone: false,
@@ -212,6 +219,7 @@ impl Queue {
             owed: Vec::new(),
             admitted: Admitted::default(),
             timer: None,
+            aged_ms: 0,
         }
     }
 
@@ -329,6 +337,10 @@ impl Queue {
         (time_ms, is_leading): (u64, bool),
         effects: &mut Vec<Effect>,
     ) {
+        if self.settings.is_stream() {
+            self.apply_trim(outcome, ranges, (time_ms, is_leading), effects);
+            return;
+        }
         let taken = match outcome {
             Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(level, ranges),
             Outcome::Done
@@ -478,11 +490,14 @@ impl Queue {
             window.encode(out);
         }
         self.main.encode(out, version);
+        if let Some(timeline) = &self.main.store.timeline {
+            timeline.encode(out);
+        }
         self.levels.iter().for_each(|level| level.encode(out, version));
     }
 
     /// As a snapshot of this version has it: 3 knows features, 4 what was delivered, 5 that deliveries
-    /// wait for that, 6 changed settings.
+    /// wait for that, 6 changed settings, 7 streams.
     fn read(reader: &mut Reader<'_>, version: u8) -> Result<Self, Corrupt> {
         let id = QueueId(reader.u64()?);
         if id != id.base() {
@@ -500,7 +515,12 @@ impl Queue {
         if let Some(window) = &mut queue.window {
             **window = KeyWindow::read(reader)?;
         }
+        let is_stream = queue.settings.is_stream();
         queue.main = Level::read(id, reader, version)?;
+        if is_stream {
+            let end = queue.main.store.next_seq;
+            queue.main.store.timeline = Some(Box::new(Timeline::read(reader, end)?));
+        }
         for level in &mut queue.levels {
             *level = Level::read(level.id(), reader, version)?;
         }

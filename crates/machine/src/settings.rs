@@ -51,6 +51,17 @@ pub struct Features {
     pub retry: Option<Retry>,
     /// Whether a message whose key came lately is left out.
     pub dedup: Option<Dedup>,
+    /// It is a stream, which keeps what it was given. It has no other feature.
+    pub stream: Option<Retention>,
+}
+
+/// What of a stream is kept. The default keeps everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// What is older goes.
+    pub max_age_ms: Option<u64>,
+    /// Bytes of messages, heads included: the oldest beyond them go.
+    pub max_bytes: Option<u64>,
 }
 
 /// What happens at the limit of a queue.
@@ -96,6 +107,11 @@ impl QueueSettings {
     /// Whether messages of a higher priority go out before those that came earlier.
     pub fn has_priorities(&self) -> bool {
         self.features.as_ref().is_some_and(|features| features.max_priority > 0)
+    }
+
+    /// Whether reading takes nothing away.
+    pub fn is_stream(&self) -> bool {
+        self.features.as_ref().is_some_and(|features| features.stream.is_some())
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -146,6 +162,9 @@ impl QueueSettings {
 
     /// The version since which these settings can be written.
     pub(crate) fn since(&self) -> Version {
+        if self.is_stream() {
+            return Version::STREAMS;
+        }
         if self.is_paused { Version::PAUSES } else { Version::FIRST }
     }
 }
@@ -167,12 +186,16 @@ const COUNTS: u32 = 1 << 9;
 const RETRY_FAILED: u32 = 1 << 10;
 const RETRY_RETURNED: u32 = 1 << 11;
 const DEDUP: u32 = 1 << 12;
-const BITS: u32 = (1 << 13) - 1;
+const STREAM: u32 = 1 << 13;
+const MAX_AGE: u32 = 1 << 14;
+const MAX_BYTES: u32 = 1 << 15;
+const BITS: u32 = (1 << 16) - 1;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { retry, dedup, .. } = self;
+        let Self { retry, dedup, stream, .. } = self;
+        let Retention { max_age_ms, max_bytes } = stream.unwrap_or_default();
         let bits = [
             (self.message_ttl_ms.is_some(), TTL),
             (self.expires_ms.is_some(), EXPIRES),
@@ -187,6 +210,9 @@ impl Features {
             (retry.is_some_and(|retry| retry.failed), RETRY_FAILED),
             (retry.is_some_and(|retry| retry.returned), RETRY_RETURNED),
             (dedup.is_some(), DEDUP),
+            (stream.is_some(), STREAM),
+            (max_age_ms.is_some(), MAX_AGE),
+            (max_bytes.is_some(), MAX_BYTES),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -202,6 +228,7 @@ impl Features {
             put_u64(out, dedup.window_ms);
             put_u32(out, dedup.entries_max);
         }
+        [max_age_ms, max_bytes].into_iter().flatten().for_each(|number| put_u64(out, number));
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -209,6 +236,9 @@ impl Features {
         let has = |bit| bits & bit != 0;
         if bits & !BITS != 0 || (has(REJECTS) && has(REJECTS_DLX)) {
             return Err(OTHER_VERSION);
+        }
+        if !has(STREAM) && (has(MAX_AGE) || has(MAX_BYTES)) {
+            return Err(reader.corrupt());
         }
         let max_priority = reader.u8()?;
         let mut number = |bit| if has(bit) { reader.u64().map(Some) } else { Ok(None) };
@@ -229,6 +259,8 @@ impl Features {
             true => Some(Dedup { window_ms: reader.u64()?, entries_max: reader.u32()? }),
             false => None,
         };
+        let max_age_ms = if has(MAX_AGE) { Some(reader.u64()?) } else { None };
+        let max_bytes = if has(MAX_BYTES) { Some(reader.u64()?) } else { None };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -247,6 +279,7 @@ impl Features {
             counts_returns: has(COUNTS),
             retry,
             dedup,
+            stream: has(STREAM).then_some(Retention { max_age_ms, max_bytes }),
         })
     }
 }

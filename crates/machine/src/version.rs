@@ -27,7 +27,7 @@ impl Version {
     /// What a catalog stands at that holds no version.
     pub const FIRST: Self = Self(4);
     /// The newest that this program reads and writes.
-    pub const NEWEST: Self = Self(9);
+    pub const NEWEST: Self = Self(10);
     /// Stands for the version after the newest, in trials of upgrades: `CatalogCommand::Remark` is new in it. A program
     /// reads it only where it is told to, and no cluster agrees on it outside trials.
     pub const TRIAL: Self = Self(Self::NEWEST.0 + 1);
@@ -74,6 +74,8 @@ impl Version {
     pub const LOCAL_RANDOM: Self = Self(9);
     /// A queue's leader lets other nodes look at its messages.
     pub const PEEKED: Self = Self(9);
+    /// There are streams: settings that say so, format 7 of the snapshot of queues, consumers that start at an offset.
+    pub const STREAMS: Self = Self(10);
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Declaration {
         }
         match catalog.queue(&self.vhost, &self.name) {
             Some(existing) => self.judge_again(existing),
-            None => self.judge_new(),
+            None => self.judge_new(catalog.agreed()),
         }
     }
 
@@ -92,7 +92,7 @@ impl Declaration {
         known::compare(&self.arguments, &existing.arguments)
     }
 
-    fn judge_new(&self) -> Result<(), DeclareError> {
+    fn judge_new(&self, agreed: Version) -> Result<(), DeclareError> {
         let queue_type = known::type_of(&self.arguments);
         if self.server_named && queue_type != QueueType::Classic {
             return Err(DeclareError::ServerNamed { queue_type });
@@ -104,6 +104,10 @@ impl Declaration {
             QueueType::Quorum => self.check_properties(),
             QueueType::Stream => {
                 self.check_properties()?;
+                if agreed >= Version::STREAMS {
+                    return Ok(());
+                }
+                // Some node of the cluster is too old for it.
                 let value = queue_type.name().to_owned();
                 Err(DeclareError::NotImplemented { argument: known::TYPE, value })
             }

@@ -2,11 +2,12 @@
 
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
-use machine::{AttachError, ConsumerSpec, Queue, QueueType};
+use machine::{AttachError, ConsumerSpec, Queue, QueueType, StreamOffset};
 
 use super::caller::Caller;
 use super::deliver::Deliveries;
 use super::direct_reply_to::{REPLY_TO, Replies};
+use super::offset;
 use super::topology::{Topology, usable_queue};
 use super::unacked::Source;
 use crate::auth::Verb;
@@ -16,7 +17,7 @@ use crate::connection::consumers::Consumers;
 use crate::connection::events::tell_consumer;
 use crate::connection::names::Names;
 use crate::connection::tickets::Waiting;
-use crate::errors::{Failure, exclusive_use, no_queue, not_done, precondition};
+use crate::errors::{Failure, exclusive_use, no_queue, not_done, not_of_streams, precondition};
 use crate::values::type_name;
 
 /// A consumer whose queue is asked to serve it.
@@ -93,15 +94,22 @@ impl Deliveries {
         let queue = topology.queue_name(consume.queue)?;
         caller.allow(Verb::Read { queue: &queue })?;
         let found = usable_queue(caller, &queue)?;
-        self.check(caller, found, consume)?;
+        let start = match found.queue_type() {
+            QueueType::Stream => Some(self.check_stream(caller, found, consume)?),
+            QueueType::Classic | QueueType::Quorum => {
+                self.check(caller, found, consume)?;
+                None
+            }
+        };
         let max = caller.client.config.consumers_per_channel_max;
         if self.tags.len() >= max {
             let text = format!("reached maximum ({max}) of consumers per channel");
             return Err(precondition(text));
         }
-        let priority = priority(caller, &queue, consume)?;
+        let priority = if start.is_some() { 0 } else { priority(caller, &queue, consume)? };
         ack_timeout.expect(&caller.client.config, found);
-        let number = self.attach(caller, consumers, found, tag, priority, consume);
+        let how = (priority, start);
+        let number = self.attach(caller, consumers, found, tag, how, consume);
         Ok(Some(Attaching { number, queue, no_wait: consume.no_wait }))
     }
 
@@ -112,7 +120,7 @@ impl Deliveries {
         consumers: &mut Consumers,
         queue: &Queue,
         tag: String,
-        priority: i32,
+        (priority, start): (i32, Option<StreamOffset>),
         consume: &basic::Consume<'_>,
     ) -> u64 {
         let (id, group) = (queue.id, queue.group);
@@ -123,10 +131,16 @@ impl Deliveries {
         self.tags.insert(tag, number);
         if let Some(consumer) = consumers.find_mut(number) {
             consumer.is_single_active = is_single_active(queue);
+            consumer.is_reading = start.is_some();
         }
         let consumer = caller.client.consumer_id(number);
-        let spec =
-            ConsumerSpec { credit, no_ack: consume.no_ack, exclusive: consume.exclusive, priority };
+        let spec = ConsumerSpec {
+            credit,
+            no_ack: consume.no_ack,
+            exclusive: consume.exclusive,
+            priority,
+            start,
+        };
         // As in RabbitMQ it finds what was published before it, and of several priorities the highest first.
         caller.ask_after_appends(group, |ticket| Request::Attach {
             ticket,
@@ -146,14 +160,8 @@ impl Deliveries {
         consume: &basic::Consume<'_>,
     ) -> Result<(), Failure> {
         let (name, vhost) = (queue.name.as_str(), &caller.client.vhost);
-        if consume.arguments.find("x-stream-offset").is_some() {
-            let queue_type = match queue.queue_type() {
-                QueueType::Classic => "classic",
-                QueueType::Quorum => "quorum",
-                QueueType::Stream => "stream",
-            };
-            let problem = format!(" of queue type rabbit_{queue_type}_queue");
-            return Err(invalid(caller, name, "x-stream-offset", &problem));
+        if consume.arguments.find(OFFSET).is_some() {
+            return Err(not_of_type(caller, queue, OFFSET));
         }
         if self.prefetch_global > 0 && queue.queue_type() == QueueType::Quorum {
             let text = format!("queue '{name}' in vhost '{vhost}' does not support global qos");
@@ -163,6 +171,37 @@ impl Deliveries {
             return Err(exclusive_use(name, vhost));
         }
         Ok(())
+    }
+
+    /// What a stream does not let be consumed, in RabbitMQ's order. Gives where it begins.
+    fn check_stream(
+        &self,
+        caller: &Caller<'_, '_>,
+        queue: &Queue,
+        consume: &basic::Consume<'_>,
+    ) -> Result<StreamOffset, Failure> {
+        let vhost = &caller.client.vhost;
+        let named = format!("queue '{}' in vhost '{vhost}'", queue.name);
+        if self.prefetch == 0 {
+            return Err(precondition(format!("consumer prefetch count is not set for '{named}'")));
+        }
+        for argument in ["x-priority", "x-cancel-on-ha-failover"] {
+            if consume.arguments.find(argument).is_some() {
+                return Err(not_of_type(caller, queue, argument));
+            }
+        }
+        if self.prefetch_global > 0 {
+            let text = format!("{named} does not support global qos");
+            return Err(Failure::connection(ReplyCode::NotImplemented, text));
+        }
+        if consume.no_ack {
+            return Err(not_of_streams("automatic acknowledgement", &queue.name, vhost));
+        }
+        let Some(value) = consume.arguments.find(OFFSET) else { return Ok(StreamOffset::Next) };
+        offset::of(&value).map_err(|told| {
+            let problem = format!(": {{invalid_stream_offset_arg,{told}}}");
+            invalid(caller, &queue.name, OFFSET, &problem)
+        })
     }
 
     pub(crate) fn attached(
@@ -261,6 +300,16 @@ fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting, 
 fn tell_cancelled(caller: &mut Caller<'_, '_>, tag: &str, no_wait: bool) {
     let answer = basic::CancelOk { consumer_tag: tag };
     caller.answer(no_wait, &Method::BasicCancelOk(answer));
+}
+
+/// Where a consumer of a stream begins.
+const OFFSET: &str = "x-stream-offset";
+
+/// An argument that this type of queue does not know.
+fn not_of_type(caller: &Caller<'_, '_>, queue: &Queue, argument: &str) -> Failure {
+    let queue_type = queue.queue_type().name();
+    let problem = format!(" of queue type rabbit_{queue_type}_queue");
+    invalid(caller, &queue.name, argument, &problem)
 }
 
 /// Whether one consumer at a time is served.

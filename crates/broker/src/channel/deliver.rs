@@ -11,13 +11,14 @@ use machine::{Catalog, Messages, Outcome, QueueId};
 
 use super::ack_timeout::Marks;
 use super::caller::Caller;
+use super::offset;
 use super::publish::Mode;
 use super::unacked::{Run, Unacked};
 use crate::config::Config;
 use crate::connection::ack_timeout::{AckTimeout, timeout_of};
 use crate::connection::consumers::{ChannelRoom, Consumers};
 use crate::connection::events::tell_consumer;
-use crate::errors::{Failure, unknown_tag};
+use crate::errors::{Failure, not_of_streams, unknown_tag};
 use crate::headers::{self, Number};
 use crate::limits;
 use crate::stored::split_head;
@@ -58,8 +59,8 @@ impl Deliveries {
         let room = self.room();
         let Some(consumer) = consumers.find_mut(number) else { return };
         let (source, is_auto_ack) = (consumer.source.level(delivery.queue), consumer.no_ack);
-        let taken =
-            if consumer.no_ack { delivery.count } else { delivery.count.min(room.of(consumer)) };
+        let (is_reading, takes_all) = (consumer.is_reading, consumer.no_ack || consumer.is_reading);
+        let taken = if takes_all { delivery.count } else { delivery.count.min(room.of(consumer)) };
         let tag = match consumer.no_ack {
             true => self.unacked.pass(taken),
             false if taken == 0 => 0,
@@ -69,10 +70,19 @@ impl Deliveries {
         let before = caller.step.out.bytes.len();
         let is_traced = caller.catalog().traces(&caller.client.vhost);
         let mut sent = 0;
+        let mut numbered = BytesMut::new();
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
             let Some((destination, properties)) = split_head(head) else { break };
             let counted;
             let properties = match delivery.returns {
+                0 if is_reading => {
+                    let number = Number::I64(offset::of_seq(delivery.first_seq + u64::from(sent)));
+                    let name = offset::HEADER;
+                    match headers::put_with_number(&mut numbered, properties, name, number) {
+                        true => &numbered[..],
+                        false => properties,
+                    }
+                }
                 0 => properties,
                 returns => {
                     counted = with_delivery_count(properties, returns);
@@ -117,6 +127,9 @@ impl Deliveries {
         (tag, multiple): (u64, bool),
         outcome: Outcome,
     ) -> Result<(), Failure> {
+        if outcome != Outcome::Done {
+            self.check_refusable(caller, consumers, tag, multiple)?;
+        }
         if let Mode::Tx(tx) = mode {
             return tx.settle(&mut self.unacked, tag, multiple, outcome);
         }
@@ -139,6 +152,29 @@ impl Deliveries {
         }
         self.room_came(consumers, was_full);
         Ok(())
+    }
+
+    /// What a stream gave is not given back or thrown away.
+    fn check_refusable(
+        &self,
+        caller: &Caller<'_, '_>,
+        consumers: &Consumers,
+        tag: u64,
+        multiple: bool,
+    ) -> Result<(), Failure> {
+        let is_meant = |run: &&Run| match (tag, multiple) {
+            (0, true) => true,
+            (_, true) => run.first_tag <= tag,
+            (_, false) => (run.first_tag..run.first_tag + u64::from(run.count)).contains(&tag),
+        };
+        let meant = self.unacked.runs().filter(is_meant);
+        let is_reading = |run: &Run| {
+            consumers.find(run.source.consumer).is_some_and(|consumer| consumer.is_reading)
+        };
+        match meant.copied().find(is_reading) {
+            None => Ok(()),
+            Some(run) => Err(refused_by_stream(caller, "basic.nack and basic.reject", &run)),
+        }
     }
 
     /// Something was settled: who shares a limit with it may be given more.
@@ -173,6 +209,12 @@ impl Deliveries {
     ) -> Result<(), Failure> {
         if !requeue {
             return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
+        }
+        let is_reading = |run: &&Run| {
+            consumers.find(run.source.consumer).is_some_and(|consumer| consumer.is_reading)
+        };
+        if let Some(run) = self.unacked.runs().find(is_reading) {
+            return Err(refused_by_stream(caller, "basic.recover", run));
         }
         let was_out = self.unacked.count();
         self.requeue_all(caller, consumers, Outcome::Requeue);
@@ -277,4 +319,11 @@ impl Deliveries {
     pub(crate) fn prefetch(&self) -> (u32, u32) {
         (self.prefetch, self.prefetch_global)
     }
+}
+
+/// What cannot be done with a message of a stream.
+fn refused_by_stream(caller: &Caller<'_, '_>, what: &str, run: &Run) -> Failure {
+    let queue = caller.catalog().queue_by_id(run.source.queue);
+    let name = queue.map_or("", |queue| queue.name.as_str());
+    not_of_streams(what, name, &caller.client.vhost)
 }

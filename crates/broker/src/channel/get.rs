@@ -11,7 +11,7 @@ use super::unacked::{Source, Unacked};
 use crate::auth::Verb;
 use crate::connection::ack_timeout::AckTimeout;
 use crate::connection::consumers::Consumers;
-use crate::errors::Failure;
+use crate::errors::{Failure, not_of_streams};
 use crate::stored::{destination_texts, split_head};
 use crate::trace::{self, Passing};
 
@@ -35,6 +35,9 @@ pub(crate) fn get(
     let queue = topology.queue_name(get.queue)?;
     caller.allow(Verb::Read { queue: &queue })?;
     let queue = usable_queue(caller, &queue)?;
+    if queue.queue_type() == QueueType::Stream {
+        return Err(not_of_streams("basic.get", &queue.name, &caller.client.vhost));
+    }
     ack_timeout.expect(&caller.client.config, queue);
     let (id, group) = (queue.id, queue.group);
     let is_counted = queue.queue_type() == QueueType::Quorum;

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use amqp::{Method, TableRef, ValueRef};
 use cluster::Request;
-use machine::{CatalogCommand, GroupId, Queue, QueueId};
+use machine::{CatalogCommand, GroupId, Queue, QueueId, QueueType};
 
 use self::history::Replay;
 use super::caller::Caller;
@@ -56,6 +56,7 @@ pub(crate) enum Pending {
     },
     Status {
         queue: String,
+        is_stream: bool,
         no_wait: bool,
     },
     Purge {
@@ -64,6 +65,7 @@ pub(crate) enum Pending {
     CloseQueue {
         queue: String,
         id: QueueId,
+        is_stream: bool,
         no_wait: bool,
     },
     DeleteQueue {
@@ -80,6 +82,7 @@ pub(crate) type Next = Result<Option<Pending>, Failure>;
 struct Found {
     id: QueueId,
     group: GroupId,
+    is_stream: bool,
 }
 
 impl Topology {
@@ -106,8 +109,9 @@ pub(crate) fn usable_queue<'s>(caller: &Caller<'_, 's>, name: &str) -> Result<&'
 
 /// The same, as far as it is stored and routed to.
 fn find_queue(caller: &Caller<'_, '_>, name: &str) -> Result<Found, Failure> {
-    let Queue { id, group, .. } = *usable_queue(caller, name)?;
-    Ok(Found { id, group })
+    let queue = usable_queue(caller, name)?;
+    let is_stream = queue.queue_type() == QueueType::Stream;
+    Ok(Found { id: queue.id, group: queue.group, is_stream })
 }
 
 /// Puts a change to the catalog, if this node's copy would not refuse it.

@@ -159,7 +159,9 @@ impl Tx {
             .collect();
         for (run, outcome) in &settled {
             caller.counts.settled(run.count, *outcome);
-            if !outcome.is_final() {
+            let consumer = consumers.find(run.source.consumer);
+            // To a stream it is credit, and nothing for the log.
+            if !outcome.is_final() || consumer.is_some_and(|consumer| consumer.is_reading) {
                 caller.settle(consumers, run, *outcome);
                 continue;
             }

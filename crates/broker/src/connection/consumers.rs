@@ -31,6 +31,8 @@ pub(crate) struct Consumer {
     pub(crate) no_ack: bool,
     /// Its queue serves one consumer at a time.
     pub(crate) is_single_active: bool,
+    /// It reads a stream: what it is done with is credit, and nothing goes back.
+    pub(crate) is_reading: bool,
     /// Messages it may hold; 0 is no limit.
     limit: u32,
     held: u32,
@@ -174,6 +176,7 @@ impl Consumers {
             source,
             no_ack,
             is_single_active: false,
+            is_reading: false,
             limit,
             held: 0,
             granted: 0,

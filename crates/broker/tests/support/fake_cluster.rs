@@ -202,7 +202,7 @@ impl FakeCluster {
             Request::Attach { ticket, queue, consumer, spec, .. } => {
                 let result = self.queues.attach(queue, consumer, spec, &mut self.effects);
                 let is_ok = Self::attached_ok(&result);
-                self.answer(session, Answer::Attached { ticket, result });
+                self.answer(session, Answer::Attached { ticket, result, at: None });
                 assert!(is_ok || self.effects.is_empty());
                 self.perform(None);
             }

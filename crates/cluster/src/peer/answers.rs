@@ -30,6 +30,8 @@ const ADMITTED: u8 = 15;
 const DESCRIBED: u8 = 16;
 /// Since `Version::PEEKED`.
 const PEEKED: u8 = 17;
+/// `ATTACHED` to a stream. Since `Version::STREAMS`.
+const ATTACHED_AT: u8 = 18;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -48,7 +50,11 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
         }
         Answer::Appended { ticket } => ticketed(out, APPENDED, ticket.0),
         Answer::AppendFailed { ticket } => ticketed(out, APPEND_FAILED, ticket.0),
-        Answer::Attached { ticket, result } => {
+        Answer::Attached { ticket, result: Ok(()), at: Some(seq) } => {
+            ticketed(out, ATTACHED_AT, ticket.0);
+            out.number(*seq);
+        }
+        Answer::Attached { ticket, result, .. } => {
             ticketed(out, ATTACHED, ticket.0);
             out.u8(match result {
                 Ok(()) => 0,
@@ -141,7 +147,11 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
                 3 => Err(AttachError::NotLeading),
                 _ => return Err(reader.malformed()),
             };
-            Answer::Attached { ticket, result }
+            Answer::Attached { ticket, result, at: None }
+        }
+        ATTACHED_AT => {
+            let ticket = take_ticket(reader)?;
+            Answer::Attached { ticket, result: Ok(()), at: Some(reader.number()?) }
         }
         DETACHED => Answer::Detached { ticket: take_ticket(reader)? },
         DELIVERED => Answer::Delivered(decode_delivery(reader, group)?),

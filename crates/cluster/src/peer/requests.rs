@@ -4,6 +4,7 @@
 
 use machine::{
     CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId,
+    StreamOffset,
 };
 
 use super::Error;
@@ -248,18 +249,48 @@ pub(super) fn take_ticket(reader: &mut Reader) -> Result<Ticket, Error> {
 }
 
 fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
-    let ConsumerSpec { credit, no_ack, exclusive, priority } = *spec;
+    let ConsumerSpec { credit, no_ack, exclusive, priority, start } = *spec;
     out.number(u64::from(credit));
     out.bool(no_ack);
-    out.bool(exclusive);
+    out.u8(u8::from(exclusive) | if start.is_some() { STARTS } else { 0 });
     out.array(&priority.to_le_bytes());
+    let (kind, number) = match start {
+        None => return,
+        Some(StreamOffset::First) => (0, 0),
+        Some(StreamOffset::Last) => (1, 0),
+        Some(StreamOffset::Next) => (2, 0),
+        Some(StreamOffset::At(seq)) => (3, seq),
+        Some(StreamOffset::Since(time_ms)) => (4, time_ms),
+        Some(StreamOffset::Ago(ms)) => (5, ms),
+    };
+    out.u8(kind);
+    out.number(number);
 }
 
 fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
-    Ok(ConsumerSpec {
-        credit: reader.u32()?,
-        no_ack: reader.bool()?,
-        exclusive: reader.bool()?,
-        priority: i32::from_le_bytes(reader.array()?),
+    let (credit, no_ack, flags) = (reader.u32()?, reader.bool()?, reader.u8()?);
+    if flags & !(EXCLUSIVE | STARTS) != 0 {
+        return Err(reader.malformed());
+    }
+    let priority = i32::from_le_bytes(reader.array()?);
+    let start = if flags & STARTS != 0 { Some(take_offset(reader)?) } else { None };
+    Ok(ConsumerSpec { credit, no_ack, exclusive: flags & EXCLUSIVE != 0, priority, start })
+}
+
+fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
+    let (kind, number) = (reader.u8()?, reader.number()?);
+    Ok(match kind {
+        0 => StreamOffset::First,
+        1 => StreamOffset::Last,
+        2 => StreamOffset::Next,
+        3 => StreamOffset::At(number),
+        4 => StreamOffset::Since(number),
+        5 => StreamOffset::Ago(number),
+        _ => return Err(reader.malformed()),
     })
 }
+
+// What a consumer is, beside its numbers: one bit each.
+const EXCLUSIVE: u8 = 1;
+/// Where in a stream it begins follows. Since `Version::STREAMS`.
+const STARTS: u8 = 1 << 1;

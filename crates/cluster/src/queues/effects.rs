@@ -23,6 +23,7 @@ impl Queues {
             match effect {
                 Effect::Enqueued { queue, first_seq, count, bytes } => {
                     let Some((entry, origin)) = entry else { continue };
+                    self.tails.touch(queue);
                     let range = bytes.start as u32..bytes.end as u32;
                     let (source, hot) = match origin {
                         Origin::Committed if is_small_part(entry, &bytes) => {
@@ -73,6 +74,10 @@ impl Queues {
                     // Each level of a queue is told of.
                     self.went += u64::from(is_led && queue == queue.base());
                     self.closing.remove(&queue);
+                    for consumer in self.tails.dropped(queue) {
+                        let answer = Answer::Cancelled { queue, consumer };
+                        group_effects.push(GroupEffect::Answer(consumer.session, answer));
+                    }
                     for outgoing in self.bodies.dropped(queue) {
                         self.never_sent(outgoing, group_effects);
                     }
@@ -83,6 +88,7 @@ impl Queues {
         self.effects = effects;
         self.bodies.end_entry();
         self.pump(group_effects);
+        self.tails.pump(self.group, &self.machine, &self.bodies, group_effects);
         self.note_gathered();
         if self.machine.take_awaited() {
             self.hurry();
@@ -196,6 +202,10 @@ impl Queues {
 }
 
 pub(super) fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
+    if machine.is_stream(queue) {
+        // Its readers have what they are behind with read for them: only the newest messages are worth keeping here.
+        return Readers { ready: None, kept: machine.kept(queue), consumers: 1 };
+    }
     let consumers = machine.status(queue).map_or(0, |status| status.consumers);
     Readers { ready: machine.ready(queue), kept: machine.kept(queue), consumers }
 }

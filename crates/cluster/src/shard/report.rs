@@ -153,7 +153,7 @@ impl Shard {
 
     /// What a queue that is led here is like.
     pub(super) fn describe(&mut self, group: GroupId, queue: QueueId) -> Option<DescribedQueue> {
-        let queue = self.queues(group)?.machine().describe(queue)?;
+        let queue = self.queues(group)?.describe(queue)?;
         let described = DescribedQueue {
             queue,
             leader: self.me.node,

@@ -187,7 +187,7 @@ impl Shard {
             Request::Attach { ticket, queue, consumer, spec, .. } => match self.queues(group) {
                 Some(queues) => queues.attach(queue, consumer, spec, ticket, &mut group_effects),
                 None => {
-                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE) };
+                    let answer = Answer::Attached { ticket, result: Err(NO_QUEUE), at: None };
                     group_effects.push(GroupEffect::Answer(session, answer));
                 }
             },

@@ -44,7 +44,7 @@ impl Shard {
                 Some((last, queue)) if group == last => Some(queue),
                 Some(_) | None => None,
             };
-            for (queue, status) in queues.machine().statuses(after) {
+            for (queue, status) in queues.statuses(after) {
                 if piece.queues.len() == queues_max {
                     piece.is_cut = true;
                     return piece;

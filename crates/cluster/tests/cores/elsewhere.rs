@@ -188,7 +188,7 @@ fn who_asks_about_a_queue_in_the_memory_of_a_node_that_is_removed_is_told_that_i
         cluster.ask(ann, Request::Get { ticket, group, queue, consumer, no_ack, at: None });
     };
     let is_told = |told: &[Answer], ticket: u64| {
-        let no_queue = |it: &Answer| matches!(it, Answer::Attached { ticket: to, result: Err(AttachError::NoQueue) } if to.0 == ticket);
+        let no_queue = |it: &Answer| matches!(it, Answer::Attached { ticket: to, result: Err(AttachError::NoQueue), .. } if to.0 == ticket);
         let nothing = |it: &Answer| matches!(it, Answer::Got { ticket: to, delivery: None, .. } if to.0 == ticket + 1);
         assert!(told.iter().any(no_queue) && told.iter().any(nothing), "{told:?}");
     };

@@ -325,10 +325,15 @@ impl CatalogCommand {
             Self::NodeGone { .. } => (18, Version::FIRST),
             Self::RaiseVersion { to } => (19, *to),
             Self::SetWideGroups { .. } => (20, WIDE_SINCE),
-            Self::CreateQueue { .. } => (21, Version::SPECS),
+            Self::CreateQueue { spec, .. } => (21, Version::SPECS.max(spec.settings.since())),
             Self::CreateExchange { spec, .. } => (22, Version::SPECS.max(spec.routing.since())),
             Self::CreateBinding(_) => (23, Version::SPECS),
-            Self::ChangeQueue { .. } => (24, Version::CHANGED_SETTINGS),
+            Self::ChangeQueue { spec, .. } => {
+                (24, Version::CHANGED_SETTINGS.max(spec.settings.since()))
+            }
+            Self::PutPolicy { spec, .. } if spec.rules.max_age_ms.is_some() => {
+                (25, Version::STREAMS)
+            }
             Self::PutPolicy { .. } => (25, Version::POLICIES),
             Self::DeletePolicy { .. } => (26, Version::POLICIES),
             Self::SetTopicPermissions { .. } => (27, Version::POLICIES),

@@ -22,6 +22,25 @@ pub struct ConsumerSpec {
     pub exclusive: bool,
     /// Higher ones are served while they have credit.
     pub priority: i32,
+    /// Of a stream: where it begins.
+    pub start: Option<StreamOffset>,
+}
+
+/// Where in a stream somebody begins to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOffset {
+    /// The oldest message that is kept.
+    First,
+    /// The messages that came together last.
+    Last,
+    /// What comes from now on.
+    Next,
+    /// The message with this sequence number, or the first behind it that is kept.
+    At(u64),
+    /// The first that came then or later, in ms since 1970; never one behind it.
+    Since(u64),
+    /// The first that came no longer ago than so many ms; never one behind it.
+    Ago(u64),
 }
 
 /// Why a consumer was not attached.

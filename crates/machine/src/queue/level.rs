@@ -51,7 +51,7 @@ impl Level {
 
     /// Ends the run that is being gathered: its messages are in the queue now.
     pub(crate) fn end_run(&mut self, cx: Context<'_>, effects: &mut Vec<Effect>) {
-        if let Some(range) = self.store.end_run(effects)
+        if let Some(range) = self.store.end_run(cx.time_ms, effects)
             && self.reader.attributes.is_some()
         {
             self.reading().take_in(range, cx.is_leading);

@@ -17,7 +17,7 @@ pub use peek::{MessageDescription, MessageState, PeekFilter, Position, QueuePeek
 use super::context::Context;
 use super::level::Level;
 use super::store::Run;
-use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs};
+use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, ProducerId, QueueId, SessionId};
@@ -171,9 +171,9 @@ impl QueueMachine {
             return;
         };
         let message_bytes = (message.head.len() + message.body.len()) as u64;
-        if queue.settings.features.is_none()
+        let is_plain = queue.settings.features.is_none() && message.attributes.is_none();
+        if (is_plain || queue.main.store.timeline.is_some())
             && id.priority() == 0
-            && message.attributes.is_none()
             && let Some(run) = &mut queue.main.store.run
             && run.take(number, message_bytes, raw.span.end)
         {
@@ -219,6 +219,10 @@ impl QueueMachine {
             level.end_run(cx, effects);
             self.touched.push(place);
             level.store.run = Some(Run::new(number, message_bytes, raw.span.clone()));
+        }
+        if features.is_some_and(|features| features.stream.is_some()) {
+            // It keeps what it is given, whatever a publisher asks.
+            return;
         }
         if features.is_some() || !message.attributes.is_none() {
             level.note(&message.attributes, message.body.len(), cx);
@@ -414,6 +418,17 @@ impl QueueMachine {
     /// The number that the next message of the queue gets.
     pub fn next_seq(&self, queue: QueueId) -> Option<u64> {
         Some(self.queue(queue)?.level(queue.priority())?.store.next_seq)
+    }
+
+    /// Whether it is a stream.
+    pub fn is_stream(&self, queue: QueueId) -> bool {
+        self.queue(queue).is_some_and(|queue| queue.settings.is_stream())
+    }
+
+    /// The message of a stream at which somebody begins to read who asks for `offset`: the oldest that is kept, or a
+    /// later one, which may have to come yet. None: there is no such stream.
+    pub fn seq_at(&self, queue: QueueId, offset: StreamOffset) -> Option<u64> {
+        self.queue(queue).filter(|queue| !queue.is_gone)?.seq_at(offset, self.now_ms)
     }
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {

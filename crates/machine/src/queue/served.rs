@@ -25,6 +25,7 @@ impl Queue {
         self.owed.clear();
         self.admitted = Admitted::default();
         self.timer = None;
+        self.aged_ms = 0;
     }
 
     /// All that may have come have: consumers are served, or the queue is over.
@@ -49,6 +50,9 @@ impl Queue {
     pub(super) fn serve(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
             return self.serve_plainly(effects);
+        }
+        if self.settings.is_stream() {
+            return self.retain(now_ms);
         }
         let due_ms =
             self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
@@ -83,6 +87,9 @@ impl Queue {
     pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
             return self.serve_plainly(effects);
+        }
+        if self.settings.is_stream() {
+            return self.retain(time_ms);
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
@@ -239,6 +246,9 @@ impl Queue {
     pub(super) fn next_due(&self) -> Option<u64> {
         if self.is_plain() {
             return None;
+        }
+        if self.settings.is_stream() {
+            return self.next_too_old();
         }
         let levels = self.levels().filter_map(Level::next_due).min();
         [levels, self.unused_until_ms()].into_iter().flatten().min()

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::Effect;
 use super::end::End;
 use super::reconcile::CameIn;
+use super::timeline::Timeline;
 use crate::ids::QueueId;
 use crate::limits::FOREIGN_COMMANDS_MAX;
 
@@ -19,6 +20,8 @@ pub(crate) struct Store {
     /// The number that the next message gets.
     pub(crate) next_seq: u64,
     pub(crate) came_in: CameIn,
+    /// Of a stream: when its messages came.
+    pub(crate) timeline: Option<Box<Timeline>>,
     /// The run that the entry being applied adds.
     pub(crate) run: Option<Run>,
 }
@@ -36,7 +39,7 @@ pub(crate) struct Run {
 
 impl Store {
     pub(crate) fn new(id: QueueId) -> Self {
-        Self { id, next_seq: 1, came_in: CameIn::default(), run: None }
+        Self { id, next_seq: 1, came_in: CameIn::default(), timeline: None, run: None }
     }
 
     pub(crate) fn end(&self) -> End {
@@ -55,11 +58,18 @@ impl Store {
     }
 
     /// Ends the run that is being gathered: its messages are stored now. Which those are.
-    pub(crate) fn end_run(&mut self, effects: &mut Vec<Effect>) -> Option<Range<u64>> {
+    pub(crate) fn end_run(
+        &mut self,
+        time_ms: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Range<u64>> {
         let Run { count, message_bytes, span, .. } = self.run.take()?;
         let first_seq = self.next_seq;
         self.next_seq += u64::from(count);
         self.came_in.add_run(first_seq, u64::from(count), message_bytes);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.add(first_seq, message_bytes, time_ms);
+        }
         effects.push(Effect::Enqueued { queue: self.id, first_seq, count, bytes: span });
         Some(first_seq..self.next_seq)
     }

@@ -8,10 +8,11 @@
 //! | `max_length_bytes` | it counts at once, for the bodies that came while there was such a limit |
 //! | `dead_letters` | it counts for messages that die later |
 //! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
+//! | `stream` | its bounds count at once |
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
-//! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, which priorities
-//! it has and which keys it remembers.
+//! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which
+//! priorities it has and which keys it remembers.
 
 use super::{Features, QueueSettings};
 
@@ -19,8 +20,14 @@ impl QueueSettings {
     /// The settings of a queue that was like this and is to behave as `new` says, as far as that can change.
     pub(crate) fn changed_to(&self, new: Self) -> Self {
         let features = |settings: &Self| settings.features.as_deref().cloned().unwrap_or_default();
-        let Features { max_priority, single_active, dedup, .. } = features(self);
-        let features = Features { max_priority, single_active, dedup, ..features(&new) };
+        let Features { max_priority, single_active, dedup, stream, .. } = features(self);
+        let features = match stream {
+            Some(_) => {
+                let stream = Some(features(&new).stream.unwrap_or_default());
+                Features { stream, ..Features::default() }
+            }
+            None => Features { max_priority, single_active, dedup, stream, ..features(&new) },
+        };
         // A queue without any is served on the short way.
         let features = (features != Features::default()).then(|| Box::new(features));
         Self { features, is_paused: new.is_paused, ..self.clone() }

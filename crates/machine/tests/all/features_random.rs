@@ -47,6 +47,7 @@ fn features() -> impl Strategy<Value = Features> {
                     })
                     .filter(|retry| retry.failed || retry.returned),
                 dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
+                stream: None,
                 expires_ms: None,
             }
         })
@@ -328,6 +329,7 @@ impl World {
                     no_ack: c % 7 == 0,
                     exclusive: false,
                     priority: i32::from(c % 2),
+                    start: None,
                 };
                 let _ = self.leader.attach(queue, consumer(b), spec, &mut self.effects);
             }

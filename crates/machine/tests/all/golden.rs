@@ -649,6 +649,7 @@ fn commands_with_policies() -> Vec<CatalogCommand> {
         dead_letter_exchange: Some("dead".into()),
         dead_letter_key: Some("key".into()),
         alternate: Some("spare".into()),
+        max_age_ms: None,
     };
     let put = |name: &str, kind, applies_to, priority, rules| {
         let definition = Arguments::new().with("max-length", Value::I64(3));
@@ -910,6 +911,7 @@ fn features_batch() -> Batch {
         counts_returns: true,
         retry: Some(Retry { failed: true, returned: false, min_ms: 10, max_ms: 1_000 }),
         dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
+        stream: None,
     };
     let features = Some(Box::new(features));
     let mut batch = Batch::new();

@@ -344,6 +344,7 @@ impl World {
             no_ack: c.is_multiple_of(5),
             exclusive: c.is_multiple_of(11),
             priority: i32::from(c.is_multiple_of(3)),
+            start: None,
         };
         let result = self.leader.attach(id, who, spec, &mut self.effects);
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.is_closing) else {

@@ -7,6 +7,7 @@ mod lifetimes;
 mod limits;
 mod order;
 mod returns;
+mod streams;
 
 use std::ops::Range;
 

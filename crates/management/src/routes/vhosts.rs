@@ -118,8 +118,9 @@ fn queue_type(word: &str) -> Result<Option<QueueType>, Problem> {
     match word {
         "" | "undefined" | "classic" => Ok(None),
         "quorum" => Ok(Some(QueueType::Quorum)),
+        "stream" => Ok(Some(QueueType::Stream)),
         other => Err(Problem::Bad(format!(
-            "'{other}' cannot be a default queue type: there are classic and quorum"
+            "'{other}' cannot be a default queue type: there are classic, quorum and stream"
         ))),
     }
 }

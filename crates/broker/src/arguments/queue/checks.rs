@@ -3,6 +3,7 @@
 use machine::limits::{DEDUP_ENTRIES_MAX, TIME_MS_MAX};
 use machine::{Arguments, Value};
 
+use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
 
 /// Without it there is no key for dead letters.
@@ -135,13 +136,6 @@ pub(super) fn queue_type(value: &Value, _: &Arguments) -> Judged {
     }
 }
 
-/// A number above 0 and a unit: `7D`.
 pub(super) fn max_age(value: &Value, _: &Arguments) -> Judged {
-    let word = word(value)?;
-    let (digits, unit) = word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap_or(0));
-    let is_positive = digits.contains(|digit| digit != '0');
-    if is_positive && ["Y", "M", "D", "h", "m", "s"].contains(&unit) {
-        return Ok(());
-    }
-    Err(ArgumentProblem::InvalidMaxAge)
+    age_ms(&word(value)?).map(|_| ()).ok_or(ArgumentProblem::InvalidMaxAge)
 }

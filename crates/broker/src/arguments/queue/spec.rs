@@ -3,15 +3,17 @@
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
     Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueSettings, QueueSpec,
-    QueueType, Retry, Value,
+    QueueType, Retention, Retry, Value,
 };
 
 use super::checks::DEAD_LETTER_EXCHANGE;
 use super::known::{
-    CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, EXPIRES,
-    GROUP_SIZE, LENGTH, LENGTH_BYTES, OVERFLOW, PRIORITY, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
-    SINGLE_ACTIVE, TTL, type_of,
+    CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT,
+    EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY, RETRY_MAX, RETRY_MIN,
+    RETRY_TYPE, SINGLE_ACTIVE, TTL, type_of,
 };
+
+use crate::arguments::age::age_ms;
 
 /// Total: what is not valid is as if it were not there.
 pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> QueueSpec {
@@ -21,6 +23,7 @@ pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> Q
         key: asked.text(DEAD_LETTER_KEY).map(str::to_owned),
     });
     let features = asked.features(dead_letter.is_some());
+    let members = asked.number(GROUP_SIZE).or_else(|| asked.number(CLUSTER_SIZE));
     QueueSpec {
         queue_type: type_of(arguments),
         settings: QueueSettings {
@@ -31,7 +34,7 @@ pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> Q
         },
         dead_letter,
         consumer_timeout_ms: asked.number(CONSUMER_TIMEOUT),
-        members: asked.number(GROUP_SIZE).map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
+        members: members.map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
     }
 }
 
@@ -52,6 +55,9 @@ impl<'a> Asked<'a> {
     }
 
     fn features(&self, dead_letters: bool) -> Features {
+        if type_of(self.0) == QueueType::Stream {
+            return Features { stream: Some(self.retention()), ..Features::default() };
+        }
         let (max_length, max_length_bytes) = (self.number(LENGTH), self.number(LENGTH_BYTES));
         // None is the default, and one below 0 says so: nothing is dropped that nobody asked to drop.
         let delivery_limit =
@@ -73,6 +79,14 @@ impl<'a> Asked<'a> {
             counts_returns: is_quorum || delivery_limit.is_some() || retry.is_some(),
             retry,
             dedup: self.is_true(DEDUP).then(|| self.dedup()),
+            stream: None,
+        }
+    }
+
+    fn retention(&self) -> Retention {
+        Retention {
+            max_age_ms: self.text(MAX_AGE).and_then(age_ms),
+            max_bytes: self.number(LENGTH_BYTES),
         }
     }
 

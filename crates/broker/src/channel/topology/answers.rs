@@ -52,15 +52,21 @@ impl Topology {
             (Pending::DeclareQueue { declaration, no_wait }, Answer::Catalog { reply, .. }) => {
                 return self.queue_declared(caller, &declaration, no_wait, &reply);
             }
-            (Pending::Status { queue, no_wait }, Answer::Status { status, .. }) => {
-                let counts = status.map_or((0, 0), |status| (status.ready, status.consumers));
+            (Pending::Status { queue, is_stream, no_wait }, Answer::Status { status, .. }) => {
+                // As in RabbitMQ, it is not told who reads a stream.
+                let consumers = |count| if is_stream { 0 } else { count };
+                let counts =
+                    status.map_or((0, 0), |status| (status.ready, consumers(status.consumers)));
                 queues::tell_declared(caller, &queue, counts, no_wait);
             }
             (Pending::Purge { no_wait }, Answer::Purged { count, .. }) => {
                 queues::tell_purged(caller, count, no_wait);
             }
-            (Pending::CloseQueue { queue, id, no_wait }, Answer::Closed { result, .. }) => {
-                return queues::closed(caller, queue, id, no_wait, result);
+            (
+                Pending::CloseQueue { queue, id, is_stream, no_wait },
+                Answer::Closed { result, .. },
+            ) => {
+                return queues::closed(caller, queue, (id, is_stream), no_wait, result);
             }
             (Pending::DeleteQueue { count, no_wait }, Answer::Catalog { .. }) => {
                 queues::tell_deleted(caller, count, no_wait);

@@ -2,7 +2,7 @@
 
 use amqp::{Method, queue};
 use cluster::Request;
-use machine::{CatalogCommand, CatalogReply, CloseError, QueueId};
+use machine::{CatalogCommand, CatalogReply, CloseError, Queue, QueueId, QueueType};
 
 use super::{Found, Next, Pending, Topology, change, find_queue, text_argument, without_line_ends};
 use crate::arguments::queue::Declaration;
@@ -10,7 +10,7 @@ use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::channel::direct_reply_to::REPLY_TO;
 use crate::connection::names::Names;
-use crate::errors::{no_queue, not_done, queue_in_use, queue_not_empty};
+use crate::errors::{no_queue, not_done, not_of_streams, queue_in_use, queue_not_empty};
 use crate::values::arguments;
 
 impl Topology {
@@ -81,7 +81,10 @@ impl Topology {
         }
         caller.counts.queues_declared += 1;
         if !created {
-            return Ok(self.ask_status(caller, Found { id, group }, queue.clone(), no_wait));
+            let found = catalog_queue(caller, declaration);
+            let is_stream = found.is_some_and(|queue| queue.queue_type() == QueueType::Stream);
+            let found = Found { id, group, is_stream };
+            return Ok(self.ask_status(caller, found, queue.clone(), no_wait));
         }
         self.last_queue.clone_from(queue);
         tell_declared(caller, queue, (0, 0), no_wait);
@@ -95,13 +98,13 @@ impl Topology {
         queue: String,
         no_wait: bool,
     ) -> Option<Pending> {
-        let Found { id, group } = found;
+        let Found { id, group, is_stream } = found;
         self.last_queue.clone_from(&queue);
         if no_wait {
             return None;
         }
         caller.ask_after_appends(group, |ticket| Request::Status { ticket, group, queue: id });
-        Some(Pending::Status { queue, no_wait })
+        Some(Pending::Status { queue, is_stream, no_wait })
     }
 
     pub(crate) fn purge_queue(
@@ -111,7 +114,10 @@ impl Topology {
     ) -> Next {
         let queue = self.queue_name(purge.queue)?;
         caller.allow(Verb::Read { queue: &queue })?;
-        let Found { id, group } = find_queue(caller, &queue)?;
+        let Found { id, group, is_stream } = find_queue(caller, &queue)?;
+        if is_stream {
+            return Err(not_of_streams("queue.purge", &queue, &caller.client.vhost));
+        }
         caller.ask_after_appends(group, |ticket| Request::Purge { ticket, group, queue: id });
         Ok(Some(Pending::Purge { no_wait: purge.no_wait }))
     }
@@ -128,8 +134,10 @@ impl Topology {
             tell_deleted(caller, 0, no_wait);
             return Ok(None);
         }
-        let Found { id, group } = find_queue(caller, &queue)?;
-        let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
+        let Found { id, group, is_stream } = find_queue(caller, &queue)?;
+        // As in RabbitMQ, a stream goes whoever reads it and whatever it keeps.
+        let if_unused = delete.if_unused && !is_stream;
+        let if_empty = delete.if_empty && !is_stream;
         caller.ask_after_appends(group, |ticket| Request::CloseQueue {
             ticket,
             group,
@@ -137,8 +145,12 @@ impl Topology {
             if_unused,
             if_empty,
         });
-        Ok(Some(Pending::CloseQueue { queue, id, no_wait }))
+        Ok(Some(Pending::CloseQueue { queue, id, is_stream, no_wait }))
     }
+}
+
+fn catalog_queue<'s>(caller: &Caller<'_, 's>, declaration: &Declaration) -> Option<&'s Queue> {
+    caller.catalog().queue(&declaration.vhost, &declaration.name)
 }
 
 /// Whether a requester is still there: a reply address is declared to find out.
@@ -156,12 +168,13 @@ fn declare_reply_address(caller: &mut Caller<'_, '_>, declare: &queue::Declare<'
 pub(super) fn closed(
     caller: &mut Caller<'_, '_>,
     queue: String,
-    id: QueueId,
+    (id, is_stream): (QueueId, bool),
     no_wait: bool,
     result: Result<u64, CloseError>,
 ) -> Next {
     let vhost = &caller.client.vhost;
     let count = match result {
+        Ok(_) if is_stream => 0,
         Ok(count) => count,
         Err(CloseError::NoQueue) => 0,
         Err(CloseError::InUse) => return Err(queue_in_use(&queue, vhost)),

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use machine::{
     AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
     HolderDescription, MessageDescription, MessageState, NodeId, Outcome, PeekFilter, Position,
-    QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId, Version,
+    QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId, StreamOffset,
+    Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -206,14 +207,24 @@ fn ranges() -> impl Strategy<Value = Ranges> {
 }
 
 fn spec() -> impl Strategy<Value = ConsumerSpec> {
-    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>()).prop_map(
-        |(credit, no_ack, exclusive, priority)| ConsumerSpec {
+    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>(), prop::option::of(offset())).prop_map(
+        |(credit, no_ack, exclusive, priority, start)| ConsumerSpec {
             credit,
             no_ack,
             exclusive,
             priority,
+            start,
         },
     )
+}
+
+fn offset() -> impl Strategy<Value = StreamOffset> {
+    prop_oneof![
+        prop::sample::select(vec![StreamOffset::First, StreamOffset::Last, StreamOffset::Next]),
+        number().prop_map(StreamOffset::At),
+        number().prop_map(StreamOffset::Since),
+        number().prop_map(StreamOffset::Ago),
+    ]
 }
 
 fn attachment() -> impl Strategy<Value = Attachment> {
@@ -490,7 +501,16 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
     prop_oneof![
         ticket().prop_map(|ticket| Answer::Appended { ticket }),
         ticket().prop_map(|ticket| Answer::AppendFailed { ticket }),
-        (ticket(), attached).prop_map(|(ticket, result)| Answer::Attached { ticket, result }),
+        (ticket(), attached).prop_map(|(ticket, result)| Answer::Attached {
+            ticket,
+            result,
+            at: None
+        }),
+        (ticket(), number()).prop_map(|(ticket, at)| Answer::Attached {
+            ticket,
+            result: Ok(()),
+            at: Some(at)
+        }),
         ticket().prop_map(|ticket| Answer::Detached { ticket }),
         delivery(group).prop_map(Answer::Delivered),
         (ticket(), prop::option::of(delivery(group)), number())

@@ -68,6 +68,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         counts_returns: is_quorum || delivery_limit.is_some() || retry.is_some(),
         retry,
         dedup: is_true("x-message-deduplication").then(dedup),
+        stream: None,
     };
     (features != Features::default()).then(|| Box::new(features))
 }

@@ -7,7 +7,7 @@
 use super::super::queues::kind::QueueType;
 use super::super::queues::spec::{DeadLetter, QueueSpec};
 use crate::encoding::{Corrupt, Reader, put_text, put_u32, put_u64};
-use crate::settings::{Features, Overflow};
+use crate::settings::{Features, Overflow, QueueSettings, Retention};
 
 /// What a policy says. None: nothing of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct PolicyRules {
     pub dead_letter_key: Option<String>,
     /// Of an exchange: where goes what it has no route for.
     pub alternate: Option<String>,
+    /// Of streams.
+    pub max_age_ms: Option<u64>,
 }
 
 // Which parts follow: one bit each.
@@ -37,7 +39,9 @@ const OVERFLOW: u16 = 1 << 6;
 const DEAD_LETTER: u16 = 1 << 7;
 const DEAD_LETTER_KEY: u16 = 1 << 8;
 const ALTERNATE: u16 = 1 << 9;
-const BITS: u16 = (1 << 10) - 1;
+/// Since `Version::STREAMS`.
+const MAX_AGE: u16 = 1 << 10;
+const BITS: u16 = (1 << 11) - 1;
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
@@ -68,6 +72,7 @@ impl PolicyRules {
             dead_letter_exchange: operator.dead_letter_exchange.or(self.dead_letter_exchange),
             dead_letter_key: operator.dead_letter_key.or(self.dead_letter_key),
             alternate: operator.alternate.or(self.alternate),
+            max_age_ms: least(self.max_age_ms, operator.max_age_ms),
         }
     }
 
@@ -84,6 +89,9 @@ impl PolicyRules {
             (None, None) => None,
         };
         let own = spec.settings.features.as_deref().cloned().unwrap_or_default();
+        if let Some(own) = own.stream {
+            return self.laid_over_stream(spec, own);
+        }
         let is_quorum = spec.queue_type == QueueType::Quorum;
         let delivery_limit = self.delivery_limit.filter(|_| is_quorum);
         let features = Features {
@@ -109,6 +117,18 @@ impl PolicyRules {
         }
     }
 
+    /// What a stream is under them: as in RabbitMQ they count before what it was declared with, and what else they say
+    /// is not for streams.
+    fn laid_over_stream(&self, spec: &QueueSpec, own: Retention) -> QueueSpec {
+        let stream = Some(Retention {
+            max_age_ms: self.max_age_ms.or(own.max_age_ms),
+            max_bytes: self.max_length_bytes.or(own.max_bytes),
+        });
+        let features = Some(Box::new(Features { stream, ..Features::default() }));
+        let settings = QueueSettings { features, ..spec.settings.clone() };
+        QueueSpec { settings, ..spec.clone() }
+    }
+
     /// Bits, then the parts that the bits announce.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let bits = [
@@ -122,6 +142,7 @@ impl PolicyRules {
             (self.dead_letter_exchange.is_some(), DEAD_LETTER),
             (self.dead_letter_key.is_some(), DEAD_LETTER_KEY),
             (self.alternate.is_some(), ALTERNATE),
+            (self.max_age_ms.is_some(), MAX_AGE),
         ];
         let bits: u16 = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
         put_u32(out, bits.into());
@@ -139,6 +160,9 @@ impl PolicyRules {
         out.extend(self.overflow.map(overflow_number));
         let texts = [&self.dead_letter_exchange, &self.dead_letter_key, &self.alternate];
         texts.into_iter().flatten().for_each(|text| put_text(out, text));
+        if let Some(max_age_ms) = self.max_age_ms {
+            put_u64(out, max_age_ms);
+        }
     }
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -180,6 +204,7 @@ impl PolicyRules {
             dead_letter_exchange: text(reader, DEAD_LETTER)?,
             dead_letter_key: text(reader, DEAD_LETTER_KEY)?,
             alternate: text(reader, ALTERNATE)?,
+            max_age_ms: number(reader, MAX_AGE)?,
         })
     }
 }

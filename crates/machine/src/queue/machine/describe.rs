@@ -20,7 +20,8 @@ pub struct QueueDescription {
     /// Messages that its log has not let go of: those that are ready, held, delayed or dead, and those whose settles are
     /// on their way to the log.
     pub kept: u64,
-    /// Bytes of the bodies of what is ready, in a queue with a limit for them: others do not count them.
+    /// Bytes of the bodies of what is ready, in a queue with a limit for them: others do not count them. Of a stream:
+    /// bytes of all that it keeps, or a little more.
     pub ready_bytes: Option<u64>,
     /// As they hold now.
     pub settings: QueueSettings,
@@ -78,7 +79,10 @@ impl QueueMachine {
         Some(QueueDescription {
             status: queue.status(),
             kept: queue.kept_len(),
-            ready_bytes: counts_bytes.then(|| queue.ready_bytes()),
+            ready_bytes: match &queue.main.store.timeline {
+                Some(timeline) => Some(timeline.kept_bytes()),
+                None => counts_bytes.then(|| queue.ready_bytes()),
+            },
             settings: queue.settings.clone(),
             holders: holders.take(DESCRIBED_HOLDERS_MAX).map(described).collect(),
             holder_count: consumers.holder_count() as u64,
@@ -156,7 +160,8 @@ impl HolderDescription {
         let (first_credit, priority) = (reader.u32()?, reader.u32()?.cast_signed());
         let (credit, held) = (reader.u32()?, reader.u64()?);
         let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
-        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority };
+        let start = None;
+        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start };
         let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
         Ok(Self { consumer, spec, credit, held, is_attached, is_active })
     }

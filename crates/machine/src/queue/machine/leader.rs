@@ -62,7 +62,8 @@ impl QueueMachine {
         self.is_dispatching
     }
 
-    /// Lets somebody consume. Attaching again replaces spec and credit. Deliveries may follow at once.
+    /// Lets somebody consume. Attaching again replaces spec and credit. Deliveries may follow at once. Who reads a
+    /// stream is no consumer here: to them it is as if there were no such queue.
     pub fn attach(
         &mut self,
         queue: QueueId,
@@ -74,8 +75,9 @@ impl QueueMachine {
             return Err(AttachError::NotLeading);
         }
         let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
-        let found = self.queue_mut(queue).filter(|queue| !queue.is_closing && !queue.is_gone);
-        let found = found.ok_or(AttachError::NoQueue)?;
+        let takes_any =
+            |queue: &&mut Queue| !queue.is_closing && !queue.is_gone && !queue.settings.is_stream();
+        let found = self.queue_mut(queue).filter(takes_any).ok_or(AttachError::NoQueue)?;
         found.consumers.attach(consumer, spec)?;
         found.touch(now_ms);
         if is_dispatching {
@@ -154,6 +156,9 @@ impl QueueMachine {
             Ok(found) => found,
             Err(reply) => return reply,
         };
+        if found.settings.is_stream() {
+            return GetReply::Empty;
+        }
         if found.settings.is_paused && !planted::is("get_from_paused") {
             self.look_after(queue);
             return GetReply::Empty;
@@ -372,9 +377,12 @@ impl QueueMachine {
         self.look_after(queue);
     }
 
-    /// Throws away what is ready; what is out stays out. The count, or None without the queue.
+    /// Throws away what is ready; what is out stays out. The count, or None without the queue. Nothing of a stream.
     pub fn purge(&mut self, queue: QueueId) -> Option<u64> {
         let found = self.queue_mut(queue)?;
+        if found.settings.is_stream() {
+            return Some(0);
+        }
         let mut count = 0;
         for level in found.levels_mut() {
             let all = level.reading().take_all_ready();

@@ -6,20 +6,25 @@ use crate::producers::Producers;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that, 6 changed settings.
-const VERSION: u8 = 6;
+/// wait for that, 6 changed settings, 7 streams.
+const VERSION: u8 = 7;
 
 impl QueueMachine {
     /// The replicated half, versioned.
     ///
-    /// There is a queue that needs format 5 only where the cluster has agreed on version 7, and one that needs 6
-    /// only where it has agreed on 8. Before that an older program may have to read it.
+    /// There is a queue that needs format 5 only where the cluster has agreed on version 7, one that needs 6 only where
+    /// it has agreed on 8, and a stream only where it has agreed on 10. Before that an older program may have to read
+    /// it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
-        let version = match queues().any(|queue| queue.revision > 0) {
-            true => VERSION,
-            false if queues().any(Queue::holds_deliveries) => 5,
-            false => 4,
+        let version = if queues().any(|queue| queue.settings.is_stream()) {
+            VERSION
+        } else if queues().any(|queue| queue.revision > 0) {
+            6
+        } else if queues().any(Queue::holds_deliveries) {
+            5
+        } else {
+            4
         };
         let mut out = vec![version];
         put_u64(&mut out, self.applied_index);

@@ -22,6 +22,9 @@ impl QueueMachine {
             Ok(found) => found,
             Err(reply) => return reply,
         };
+        if found.settings.is_stream() {
+            return GetReply::Empty;
+        }
         let Position { priority, seq } = at;
         let mut taken = Ranges::new();
         let mut returns = None;

@@ -6,7 +6,7 @@ use broker::ConnectionId;
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{
     Catalog, Counters, Features, GroupId, HolderDescription, Overflow, QueueId, QueuePause,
-    QueueSettings,
+    QueueSettings, Retention,
 };
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,9 @@ struct Settings {
     max_length: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_length_bytes: Option<u64>,
+    /// Of a stream: what is older goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_age_ms: Option<u64>,
     /// At the limit: `drop-head`, `reject-publish` or `reject-publish-dlx`.
     #[serde(skip_serializing_if = "Option::is_none")]
     overflow: Option<String>,
@@ -362,7 +365,11 @@ impl Settings {
             counts_returns: _,
             retry,
             dedup,
+            stream,
         } = *features;
+        if let Some(Retention { max_age_ms, max_bytes }) = stream {
+            return Self { max_age_ms, max_length_bytes: max_bytes, ..known };
+        }
         let has_limit = max_length.is_some() || max_length_bytes.is_some();
         let overflow = match overflow {
             Overflow::DropHead => "drop-head",
@@ -392,6 +399,7 @@ impl Settings {
             ("Expires", self.expires_ms.map(|unused| format!("after {} unused", ms(unused)))),
             ("Max length", self.max_length.map(|count| count.to_string())),
             ("Max bytes", self.max_length_bytes.map(bytes)),
+            ("Max age", self.max_age_ms.map(ms)),
             ("Overflow", self.overflow.clone()),
             ("Max priority", self.max_priority.map(|priority| priority.to_string())),
             ("Single active", self.single_active_consumer.map(|_| "yes".to_owned())),

@@ -1,0 +1,71 @@
+//! `x-stream-offset`: where a consumer of a stream begins.
+//!
+//! A message's offset is one less than its sequence number: the first has offset 0.
+
+use amqp::ValueRef;
+use machine::StreamOffset;
+
+use crate::arguments::age::age_ms;
+use crate::values::type_name;
+
+/// The header that tells a message's offset.
+pub(super) const HEADER: &str = "x-stream-offset";
+
+/// What the argument means.
+///
+/// # Errors
+/// It means nothing: the value, as RabbitMQ writes it.
+pub(super) fn of(value: &ValueRef<'_>) -> Result<StreamOffset, String> {
+    if let Some(offset) = value.integer() {
+        // What is below the oldest begins with that.
+        return Ok(match u64::try_from(offset) {
+            Ok(offset) => StreamOffset::At(offset.saturating_add(1)),
+            Err(_) => StreamOffset::First,
+        });
+    }
+    match value {
+        ValueRef::Timestamp(seconds) => Ok(StreamOffset::Since(seconds.saturating_mul(1000))),
+        ValueRef::LongStr(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            match &*text {
+                "first" => Ok(StreamOffset::First),
+                "last" => Ok(StreamOffset::Last),
+                "next" => Ok(StreamOffset::Next),
+                age => age_ms(age)
+                    .map(StreamOffset::Ago)
+                    .ok_or_else(|| format!("{{longstr,<<\"{text}\">>}}")),
+            }
+        }
+        other => Err(type_name(other).to_owned()),
+    }
+}
+
+/// The offset of a message.
+pub(super) fn of_seq(seq: u64) -> i64 {
+    i64::try_from(seq.saturating_sub(1)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_a_word_a_number_a_time_or_an_age() {
+        for (value, offset) in [
+            (ValueRef::LongStr(b"first"), StreamOffset::First),
+            (ValueRef::LongStr(b"last"), StreamOffset::Last),
+            (ValueRef::LongStr(b"next"), StreamOffset::Next),
+            (ValueRef::LongStr(b"1h"), StreamOffset::Ago(3_600_000)),
+            (ValueRef::I64(0), StreamOffset::At(1)),
+            (ValueRef::I8(41), StreamOffset::At(42)),
+            (ValueRef::I32(-7), StreamOffset::First),
+            (ValueRef::Timestamp(1_600_000_000), StreamOffset::Since(1_600_000_000_000)),
+        ] {
+            assert_eq!(of(&value), Ok(offset), "{value:?}");
+        }
+        assert_eq!(of(&ValueRef::LongStr(b"5")), Err("{longstr,<<\"5\">>}".into()));
+        for wrong in [ValueRef::Bool(true), ValueRef::LongStr(b"1w"), ValueRef::LongStr(b"")] {
+            assert!(of(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Who reads the streams of a group, on the node that leads it: how far each reader is, and what it is sent next.
+//!
+//! A *tail* is a consumer of a stream. It takes nothing out of it, so the machine does not know it: a tail is a number
+//! (the message that it gets next) and credit. What it has settled is nobody's business, an acknowledgement is credit
+//! and nothing else. When the leader changes, the node of its session says where it goes on.
+//!
+//! Young messages come from memory, and all tails share them. A tail that is behind those reads the log and segments:
+//! so much at a time, in the order of the stream, into a buffer of its own. One fetch is under way for a stream; its
+//! tails that are behind take turns, and those that stand at the same place share what comes. So a tail that is a day
+//! behind costs those at the head nothing but the disk's time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use machine::{
+    AttachError, ConsumerId, ConsumerSpec, GroupId, QueueId, QueueMachine, Ranges, SessionId,
+    StreamOffset,
+};
+
+use crate::bodies::{Bodies, Run, split};
+use crate::limits::{
+    FETCHES_FRUITLESS_MAX, TAIL_AHEAD_BYTES, TAIL_BYTES_PER_GROUP, TAIL_FETCH_MESSAGES,
+};
+use crate::peer::message::Attachment;
+use crate::queues::GroupEffect;
+use crate::request::{Answer, Delivery};
+
+/// The readers of all streams of one group.
+#[derive(Debug, Default)]
+pub(crate) struct Tails {
+    streams: BTreeMap<QueueId, Readers>,
+    /// Streams where a tail may be sent something.
+    touched: BTreeSet<QueueId>,
+    /// Bytes in the buffers of all tails.
+    buffered: usize,
+}
+
+/// The readers of one stream.
+#[derive(Debug, Default)]
+struct Readers {
+    tails: BTreeMap<ConsumerId, Tail>,
+    /// A fetch is under way.
+    is_fetching: bool,
+    /// Who was read for last: the next in line is.
+    served: Option<ConsumerId>,
+    /// Fetches in a row that brought nothing for anybody.
+    fruitless: u32,
+}
+
+#[derive(Debug)]
+struct Tail {
+    spec: ConsumerSpec,
+    /// Messages that it may be sent now.
+    credit: u32,
+    /// The message that it gets next.
+    next: u64,
+    /// What was read for it and not sent: from `next` on, without a gap.
+    buffer: VecDeque<Run>,
+    buffered: usize,
+}
+
+impl Tail {
+    /// Behind what is in its buffer.
+    fn buffer_end(&self) -> u64 {
+        self.buffer.back().map_or(self.next, |run| run.span().end)
+    }
+
+    /// The next messages of its buffer, at most `max`.
+    fn take(&mut self, queue: QueueId, max: u32) -> Option<Run> {
+        let run = self.buffer.pop_front()?;
+        let run = if run.count > max {
+            let (head, rest) = split(queue, &run, max);
+            self.buffer.push_front(rest);
+            head
+        } else {
+            run
+        };
+        self.buffered -= run.bytes.len();
+        Some(run)
+    }
+
+    /// Takes what follows its buffer out of a run that was read.
+    fn fill(&mut self, queue: QueueId, run: &Run) {
+        let end = self.buffer_end();
+        if !run.span().contains(&end) {
+            return;
+        }
+        let run = match end - run.first_seq {
+            0 => run.clone(),
+            before => split(queue, run, before as u32).1,
+        };
+        self.buffered += run.bytes.len();
+        self.buffer.push_back(run);
+    }
+
+    /// Forgets its buffer. How many bytes that was.
+    fn empty(&mut self) -> usize {
+        self.buffer.clear();
+        std::mem::take(&mut self.buffered)
+    }
+
+    /// It goes on at `seq`, if that is further on: what was before that is gone.
+    fn skip_to(&mut self, seq: u64) -> usize {
+        if self.next >= seq {
+            return 0;
+        }
+        self.next = seq;
+        self.empty()
+    }
+}
+
+impl Tails {
+    /// Lets somebody read. Says where that begins.
+    pub(crate) fn attach(
+        &mut self,
+        machine: &QueueMachine,
+        queue: QueueId,
+        consumer: ConsumerId,
+        spec: ConsumerSpec,
+    ) -> Result<u64, AttachError> {
+        if !machine.is_leading() {
+            return Err(AttachError::NotLeading);
+        }
+        let start = spec.start.unwrap_or(StreamOffset::Next);
+        let next = machine.seq_at(queue, start).ok_or(AttachError::NoQueue)?;
+        self.detach(queue, consumer);
+        let (credit, buffer) = (spec.credit, VecDeque::new());
+        let tail = Tail { spec, credit, next, buffer, buffered: 0 };
+        self.streams.entry(queue).or_default().tails.insert(consumer, tail);
+        self.touched.insert(queue);
+        Ok(next)
+    }
+
+    /// It is sent nothing any more.
+    pub(crate) fn detach(&mut self, queue: QueueId, consumer: ConsumerId) {
+        let Some(readers) = self.streams.get_mut(&queue) else { return };
+        if let Some(tail) = readers.tails.remove(&consumer) {
+            self.buffered -= tail.buffered;
+        }
+        if readers.tails.is_empty() {
+            self.streams.remove(&queue);
+        }
+    }
+
+    /// It may be sent `add` messages more.
+    pub(crate) fn credit(&mut self, queue: QueueId, consumer: ConsumerId, add: u32) {
+        let readers = self.streams.get_mut(&queue);
+        if let Some(tail) = readers.and_then(|readers| readers.tails.get_mut(&consumer)) {
+            tail.credit = tail.credit.saturating_add(add);
+            self.touched.insert(queue);
+        }
+    }
+
+    /// These sessions read nothing any more.
+    pub(crate) fn end_sessions(&mut self, is_over: impl Fn(SessionId) -> bool) {
+        let buffered = &mut self.buffered;
+        self.streams.retain(|_, readers| {
+            readers.tails.retain(|consumer, tail| {
+                let is_over = is_over(consumer.session);
+                if is_over {
+                    *buffered -= tail.buffered;
+                }
+                !is_over
+            });
+            !readers.tails.is_empty()
+        });
+    }
+
+    /// The stream is gone. Who read it.
+    pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<ConsumerId> {
+        let Some(readers) = self.streams.remove(&queue) else { return Vec::new() };
+        self.buffered -= readers.tails.values().map(|tail| tail.buffered).sum::<usize>();
+        readers.tails.into_keys().collect()
+    }
+
+    /// Something about the stream has changed.
+    pub(crate) fn touch(&mut self, queue: QueueId) {
+        if self.streams.contains_key(&queue) {
+            self.touched.insert(queue);
+        }
+    }
+
+    /// How many read a stream.
+    pub(crate) fn count(&self, queue: QueueId) -> usize {
+        self.streams.get(&queue).map_or(0, |readers| readers.tails.len())
+    }
+
+    /// Who reads a stream, and what credit each has.
+    pub(crate) fn of(
+        &self,
+        queue: QueueId,
+    ) -> impl Iterator<Item = (ConsumerId, ConsumerSpec, u32)> + '_ {
+        let tails = self.streams.get(&queue).into_iter().flat_map(|readers| &readers.tails);
+        tails.map(|(consumer, tail)| (*consumer, tail.spec, tail.credit))
+    }
+
+    /// This node leads no longer: those of its own sessions, as the next leader is told of them.
+    pub(crate) fn take(&mut self, is_ours: impl Fn(SessionId) -> bool) -> Vec<Attachment> {
+        self.touched.clear();
+        self.buffered = 0;
+        let mut left = Vec::new();
+        for (queue, readers) in std::mem::take(&mut self.streams) {
+            for (consumer, tail) in readers.tails {
+                if is_ours(consumer.session) {
+                    let start = Some(StreamOffset::At(tail.next));
+                    let spec = ConsumerSpec { credit: tail.credit, start, ..tail.spec };
+                    let (is_attached, held) = (true, Ranges::new());
+                    left.push(Attachment { queue, consumer, spec, is_attached, held });
+                }
+            }
+        }
+        left
+    }
+
+    /// Messages that were read from the disk.
+    pub(crate) fn fetched(&mut self, queue: QueueId, runs: &[Run]) {
+        let Some(readers) = self.streams.get_mut(&queue) else { return };
+        readers.is_fetching = false;
+        let before: usize = readers.tails.values().map(|tail| tail.buffered).sum();
+        for tail in readers.tails.values_mut() {
+            runs.iter().for_each(|run| tail.fill(queue, run));
+        }
+        let after: usize = readers.tails.values().map(|tail| tail.buffered).sum();
+        readers.fruitless = if after > before { 0 } else { readers.fruitless + 1 };
+        self.buffered = self.buffered - before + after;
+        self.touched.insert(queue);
+        if self.buffered > TAIL_BYTES_PER_GROUP {
+            self.shed();
+        }
+    }
+
+    /// Too much is in buffers: those go whose tails cannot be sent anything now. It is read again.
+    fn shed(&mut self) {
+        let tails = self.streams.values_mut().flat_map(|readers| readers.tails.values_mut());
+        for tail in tails.filter(|tail| tail.credit == 0) {
+            self.buffered -= tail.empty();
+        }
+    }
+
+    /// Sends what can be sent, and asks for what must be read before that.
+    pub(crate) fn pump(
+        &mut self,
+        group: GroupId,
+        machine: &QueueMachine,
+        bodies: &Bodies,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        while let Some(queue) = self.touched.pop_first() {
+            let Some(readers) = self.streams.get_mut(&queue) else { continue };
+            let Some(from) = machine.seq_at(queue, StreamOffset::First) else { continue };
+            if machine.settings(queue).is_none_or(|settings| settings.is_paused) {
+                continue;
+            }
+            let kept = from..machine.next_seq(queue).unwrap_or(from);
+            let before: usize = readers.tails.values().map(|tail| tail.buffered).sum();
+            for (consumer, tail) in &mut readers.tails {
+                tail.skip_to(kept.start);
+                while let Some(run) = next_run(queue, tail, kept.end, bodies) {
+                    tail.credit -= run.count;
+                    tail.next = run.span().end;
+                    let (consumer, first_seq, count) = (*consumer, run.first_seq, run.count);
+                    let (redelivered, returns, bytes) = (false, 0, run.bytes);
+                    let delivery = Delivery {
+                        group,
+                        queue,
+                        consumer,
+                        first_seq,
+                        count,
+                        redelivered,
+                        returns,
+                        bytes,
+                    };
+                    let answer = Answer::Delivered(delivery);
+                    group_effects.push(GroupEffect::Answer(consumer.session, answer));
+                }
+            }
+            let after: usize = readers.tails.values().map(|tail| tail.buffered).sum();
+            self.buffered = self.buffered - before + after;
+            if readers.is_fetching {
+                continue;
+            }
+            let may_read_ahead = self.buffered < TAIL_BYTES_PER_GROUP;
+            if let Some((consumer, span)) = readers.next_read(&kept, bodies, queue, may_read_ahead)
+            {
+                let parts = bodies.places(queue, &Ranges::from(span.clone()));
+                assert!(!parts.is_empty(), "messages {span:?} of stream {queue:?} lie nowhere");
+                assert!(
+                    readers.fruitless < FETCHES_FRUITLESS_MAX,
+                    "messages {span:?} of stream {queue:?} are not where they should be: {parts:?}"
+                );
+                readers.is_fetching = true;
+                readers.served = Some(consumer);
+                group_effects.push(GroupEffect::Fetch { queue, parts });
+            }
+        }
+    }
+
+    /// What must be true between steps. For tests: it looks at everything.
+    pub(crate) fn check(&self) {
+        let mut all = 0;
+        for (queue, readers) in &self.streams {
+            for (consumer, tail) in &readers.tails {
+                let mut next = tail.next;
+                for run in &tail.buffer {
+                    assert_eq!(run.first_seq, next, "a gap before {consumer:?} of {queue:?}");
+                    next = run.span().end;
+                }
+                let bytes: usize = tail.buffer.iter().map(|run| run.bytes.len()).sum();
+                assert_eq!(bytes, tail.buffered, "bytes in the buffer of {consumer:?}");
+                all += bytes;
+            }
+        }
+        assert_eq!(all, self.buffered, "bytes in all buffers");
+    }
+}
+
+impl Readers {
+    /// For whom to read next, and what: first those who have nothing to be sent, then, if that is allowed, those who
+    /// will soon have nothing.
+    fn next_read(
+        &self,
+        kept: &Range<u64>,
+        bodies: &Bodies,
+        queue: QueueId,
+        may_read_ahead: bool,
+    ) -> Option<(ConsumerId, Range<u64>)> {
+        let wants = |consumer: &ConsumerId, tail: &Tail, ahead: usize| {
+            let from = tail.buffer_end();
+            let is_behind = from < kept.end && tail.buffered <= ahead;
+            let is_read = is_behind && tail.credit > 0 && !bodies.holds(queue, from);
+            is_read.then(|| (*consumer, from..kept.end.min(from + TAIL_FETCH_MESSAGES)))
+        };
+        let behind = |served: ConsumerId| {
+            self.tails.range(served..).filter(move |(consumer, _)| **consumer != served)
+        };
+        let in_line = |ahead: usize| {
+            let after = self.served.into_iter().flat_map(behind);
+            let mut all = after.chain(&self.tails);
+            all.find_map(|(consumer, tail)| wants(consumer, tail, ahead))
+        };
+        in_line(0).or_else(|| in_line(TAIL_AHEAD_BYTES).filter(|_| may_read_ahead))
+    }
+}
+
+/// What the tail is sent next: from its buffer, or from what all share in memory.
+fn next_run(queue: QueueId, tail: &mut Tail, end: u64, bodies: &Bodies) -> Option<Run> {
+    if tail.credit == 0 || tail.next >= end {
+        return None;
+    }
+    tail.take(queue, tail.credit).or_else(|| bodies.copy(queue, tail.next, tail.credit))
+}
