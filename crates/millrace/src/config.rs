@@ -604,7 +604,7 @@ mod tests {
         let refused = load(None, std::iter::empty(), &flag(TRIAL)).unwrap_err();
         assert!(refused[0].contains("for trials of upgrades"), "{refused:?}");
         assert_eq!(load(None, trial(), &flag(TRIAL)).unwrap().version_max, Version::TRIAL);
-        for (text, read) in [("4", Version(4)), ("9", Version::NEWEST), ("65535", Version::NEWEST)]
+        for (text, read) in [("4", Version(4)), ("10", Version::NEWEST), ("65535", Version::NEWEST)]
         {
             assert_eq!(load(None, trial(), &flag(text)).unwrap().version_max, read);
         }

@@ -19,10 +19,11 @@ mod writer;
 
 use std::path::PathBuf;
 
-use amqp::{FieldTable, ValueRef};
-use client::{Connection, Delivery, Options, QueueSpec, Url};
+use amqp::{FieldTable, FieldValue, ValueRef};
+use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, QueueSpec, Url};
 use content::{
-    Expected, FLAGGED, GOVERNED, GOVERNED_MAX, MARKED, MARKED_COUNT, ONCE, QUEUES, READY, ROUTED,
+    EVENTS, Expected, FLAGGED, GOVERNED, GOVERNED_MAX, MARKED, MARKED_COUNT, ONCE, QUEUES, READY,
+    ROUTED, STREAM,
 };
 use machine::{QueueId, Version};
 use node::{Node, until_ready};
@@ -134,7 +135,10 @@ fn every_queue_has_the_number_that_it_had() {
         let wanted = QUEUES
             .iter()
             .map(|(number, name)| (QueueId(*number), ("/".to_owned(), (*name).to_owned())));
-        assert_eq!(names, wanted.collect(), "version {version}");
+        let stream = Some(STREAM).filter(|_| version >= Version::STREAMS.0);
+        let stream =
+            stream.map(|(number, name)| (QueueId(number), ("/".to_owned(), name.to_owned())));
+        assert_eq!(names, wanted.chain(stream).collect(), "version {version}");
     }
 }
 
@@ -182,6 +186,29 @@ async fn a_policy_counts_for_a_queue_that_comes_later() {
             content::publish(&mut client, "", GOVERNED, &number.to_string()).await;
         }
         until_ready(&mut client, GOVERNED, GOVERNED_MAX).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_read_from_its_first_message_on() {
+    for version in Version::STREAMS.0..=Version::NEWEST.0 {
+        let node = start("stream", version);
+        let mut client = connect(&node).await;
+        client.declare_queue(&content::stream()).await.unwrap();
+        for _ in 0..2 {
+            let mut arguments = FieldTable::new();
+            arguments.insert("x-stream-offset", FieldValue::LongStr(b"first".to_vec()));
+            let how = ConsumerOptions { arguments, ..ConsumerOptions::default() };
+            let options = Options::named("golden");
+            let mut consumer = Consumer::open(&url(&node), &options, STREAM.1, how).await.unwrap();
+            for (offset, id) in (0..).zip(EVENTS) {
+                let delivery = consumer.next().await.unwrap();
+                let properties = delivery.properties().unwrap();
+                assert_eq!(properties.message_id, Some(id));
+                let told = properties.headers.and_then(|all| all.find("x-stream-offset"));
+                assert_eq!(told, Some(ValueRef::I64(offset)));
+            }
+        }
     }
 }
 

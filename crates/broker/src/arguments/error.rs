@@ -84,6 +84,8 @@ pub(crate) enum ArgumentProblem {
     TooLarge(i64),
     /// More than the largest priority.
     MaxExceeded(i64),
+    /// More than the largest segment.
+    AboveMax,
     InvalidOverflow,
     UnsupportedQueueMode(String),
     UnsupportedVersion(i64),

@@ -72,6 +72,9 @@ fn invalid_argument(
         ArgumentProblem::Zero => "{value_zero,0}".to_owned(),
         ArgumentProblem::TooLarge(number) => format!("{{value_too_large,{number}}}"),
         ArgumentProblem::MaxExceeded(number) => format!("{{max_value_exceeded,{number}}}"),
+        ArgumentProblem::AboveMax => {
+            return precondition(format!("Exceeded max value for {argument}"));
+        }
         ArgumentProblem::InvalidOverflow => "invalid_overflow".to_owned(),
         ArgumentProblem::UnsupportedQueueMode(mode) => {
             format!("\"unsupported queue mode '{mode}'\"")

@@ -182,13 +182,20 @@ impl Deliveries {
     ) -> Result<StreamOffset, Failure> {
         let vhost = &caller.client.vhost;
         let named = format!("queue '{}' in vhost '{vhost}'", queue.name);
-        if self.prefetch == 0 {
-            return Err(precondition(format!("consumer prefetch count is not set for '{named}'")));
-        }
+        let start = match consume.arguments.find(OFFSET) {
+            None => StreamOffset::Next,
+            Some(value) => offset::of(&value).map_err(|told| {
+                let problem = format!(": {{invalid_stream_offset_arg,{told}}}");
+                invalid(caller, &queue.name, OFFSET, &problem)
+            })?,
+        };
         for argument in ["x-priority", "x-cancel-on-ha-failover"] {
             if consume.arguments.find(argument).is_some() {
                 return Err(not_of_type(caller, queue, argument));
             }
+        }
+        if self.prefetch == 0 {
+            return Err(precondition(format!("consumer prefetch count is not set for '{named}'")));
         }
         if self.prefetch_global > 0 {
             let text = format!("{named} does not support global qos");
@@ -197,11 +204,7 @@ impl Deliveries {
         if consume.no_ack {
             return Err(not_of_streams("automatic acknowledgement", &queue.name, vhost));
         }
-        let Some(value) = consume.arguments.find(OFFSET) else { return Ok(StreamOffset::Next) };
-        offset::of(&value).map_err(|told| {
-            let problem = format!(": {{invalid_stream_offset_arg,{told}}}");
-            invalid(caller, &queue.name, OFFSET, &problem)
-        })
+        Ok(start)
     }
 
     pub(crate) fn attached(

@@ -15,8 +15,8 @@ use machine::{
     Destination, Effect, EntryReader, Event, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy,
     HashProperty, LimitChange, NoHeaders, NodeId, Outcome, Overflow, PolicyKind, PolicyRules,
     PolicySpec, ProducerId, QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType,
-    Ranges, Retry, SessionId, SessionOwner, UserLimits, Value, Version, VhostLimitsChange,
-    VhostMetadata, check_commands,
+    Ranges, Retention, Retry, SessionId, SessionOwner, StreamOffset, UserLimits, Value, Version,
+    VhostLimitsChange, VhostMetadata, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -392,6 +392,46 @@ fn snapshots_of_queues_of_version_6_are_read() {
     assert_eq!(restored.digest(), machine.digest());
     let revisions = [1, 2].map(|queue| restored.revision(QueueId(queue)));
     assert_eq!((revisions, restored.settings(QueueId(2))), ([Some(0), Some(77)], Some(&settings)));
+}
+
+#[test]
+fn snapshots_of_queues_of_version_7_are_read() {
+    let mut machine = QueueMachine::new().reading(Version::STREAMS);
+    let (stream, max_age_ms) = (QueueId(3), Some(60_000));
+    let retention = Retention { max_age_ms, max_bytes: Some(1_000_000) };
+    let features = Features { stream: Some(retention), ..Features::default() };
+    let settings = QueueSettings {
+        is_durable: true,
+        features: Some(Box::new(features)),
+        ..QueueSettings::default()
+    };
+    let mut batch = kept_marks_batch();
+    batch.create_queue(stream, &settings);
+    let mut apply = |index, batch: Batch| {
+        let at = Applied { index, time_ms: 1_700_000_000_000 + index * 1_500 };
+        machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    };
+    apply(1, batch);
+    for index in 2..6 {
+        let mut batch = Batch::new();
+        (0..index).for_each(|_| batch.enqueue(&[stream], &[b"head"], b"body"));
+        apply(index, batch);
+    }
+    let mut batch = Batch::new();
+    batch.settle(stream, Outcome::Expired, &Ranges::from(1..3));
+    apply(6, batch);
+    let bytes = golden("queues-v7.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(restored.settings(stream), Some(&settings));
+    for (offset, seq) in [
+        (StreamOffset::First, 3),
+        (StreamOffset::Last, 10),
+        (StreamOffset::Since(1_700_000_000_000 + 4 * 1_500), 6),
+        (StreamOffset::Next, 15),
+    ] {
+        assert_eq!(restored.seq_at(stream, offset), Some(seq), "{offset:?}");
+    }
 }
 
 /// Some of everything that a catalog of one node knows.

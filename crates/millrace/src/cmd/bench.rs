@@ -133,6 +133,9 @@ pub(crate) struct Args {
     /// Declare queues with this argument: a number, true, false or text (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = options::argument)]
     argument: Vec<options::Argument>,
+    /// Consume with this argument, for example x-stream-offset=first (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = options::argument)]
+    consumer_argument: Vec<options::Argument>,
     /// Declare queues with this x-max-priority; each message gets a random priority
     #[arg(long, value_name = "HIGHEST")]
     priorities: Option<u8>,

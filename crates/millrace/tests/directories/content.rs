@@ -30,6 +30,10 @@ const WAIT_MS: i32 = 300_000;
 /// Ten years: the longest that there is.
 const LONG_MS: i64 = 315_360_000_000;
 
+/// A stream, which directories have since version 10, and what is in it.
+pub(crate) const STREAM: (u64, &str) = (22, "events");
+pub(crate) const EVENTS: [&str; 3] = ["event-1", "event-2", "event-3"];
+
 /// The queue that each exchange sends to.
 pub(crate) const ROUTED: &str = "routed";
 /// The queue that takes each message once.
@@ -42,7 +46,7 @@ pub(crate) const MARKED: &str = "marked";
 /// How many it has.
 pub(crate) const MARKED_COUNT: u32 = 60;
 /// How many of them are flagged, by version: the mark lies among them.
-pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7), (8, 7), (9, 7)];
+pub(crate) const FLAGGED: &[(u16, usize)] = &[(7, 7), (8, 7), (9, 7), (10, 7)];
 
 /// Queues by number. One was deleted.
 pub(crate) const QUEUES: &[(u64, &str)] = &[
@@ -169,6 +173,10 @@ fn table(fields: &[(&str, FieldValue)]) -> FieldTable {
 
 fn queue(name: &str, arguments: &[(&str, FieldValue)]) -> QueueSpec {
     QueueSpec { arguments: table(arguments), ..QueueSpec::durable(name) }
+}
+
+pub(crate) fn stream() -> QueueSpec {
+    queue(STREAM.1, &[("x-queue-type", text("stream")), ("x-max-age", text("10Y"))])
 }
 
 /// Everything but what is declared late.

@@ -109,6 +109,8 @@ async fn use_it(node: &Node) -> Connection {
     send(&mut client, "levels", &["low-3"]).await;
     send(&mut client, "limited", &["limited-2"]).await;
     send(&mut client, "single", &["single-1"]).await;
+    client.declare_queue(&content::stream()).await.unwrap();
+    send(&mut client, content::STREAM.1, &content::EVENTS).await;
     let count = content::routes().len() as u32;
     assert_eq!(client.look_up_queue(ROUTED).await.unwrap().message_count, count);
     for empty in ["delayed", "retried"] {

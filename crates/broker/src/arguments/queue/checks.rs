@@ -24,6 +24,17 @@ pub(super) fn not_negative(value: &Value, _: &Arguments) -> Judged {
     }
 }
 
+/// Bytes of the largest segment that a stream may be asked to have.
+const SEGMENT_BYTES_MAX: i64 = 3_000_000_000;
+
+pub(super) fn segment_bytes(value: &Value, arguments: &Arguments) -> Judged {
+    not_negative(value, arguments)?;
+    match number(value)? {
+        large if large > SEGMENT_BYTES_MAX => Err(ArgumentProblem::AboveMax),
+        _ => Ok(()),
+    }
+}
+
 fn not_zero(value: &Value) -> Judged {
     if number(value)? == 0 { Err(ArgumentProblem::Zero) } else { Ok(()) }
 }

@@ -60,7 +60,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (SINGLE_ACTIVE, checks::boolean),
     (GROUP_SIZE, checks::size),
     (MAX_AGE, checks::max_age),
-    (SEGMENT_BYTES, checks::not_negative),
+    (SEGMENT_BYTES, checks::segment_bytes),
     (CLUSTER_SIZE, checks::size),
     (LEADER_LOCATOR, checks::leader_locator),
 ];

@@ -1,4 +1,4 @@
-use machine::{QueueType, Refusal, Value};
+use machine::{QueueType, Refusal, Retention, Value};
 
 use super::super::error::{ArgumentProblem, Compared};
 use super::super::samples::{Node, text};
@@ -230,12 +230,27 @@ fn a_name_is_judged_after_what_exists_and_before_the_arguments() {
 }
 
 #[test]
-fn a_stream_is_understood_and_not_made() {
-    let stream = [("x-queue-type", text("stream")), ("x-max-age", text("7D"))];
+fn a_stream_is_made_when_all_nodes_know_streams() {
+    let stream = [
+        ("x-queue-type", text("stream")),
+        ("x-max-age", text("7D")),
+        ("x-max-length-bytes", Value::I64(5_000)),
+    ];
     let refusal = DeclareError::NotImplemented { argument: "x-queue-type", value: "stream".into() };
-    assert_eq!(told(&Node::new(), &declared(&stream)), Err(refusal));
-    let refusal = told(&Node::new(), &with_flags(&stream, false, false, false));
-    assert!(matches!(refusal, Err(DeclareError::InvalidProperty { .. })));
+    let mut node = Node::new();
+    assert_eq!(told(&node, &declared(&stream)), Err(refusal));
+    node.apply(CatalogCommand::RaiseVersion { to: Version::STREAMS });
+    assert_eq!(told(&node, &declared(&stream)), Ok(()));
+    for (durable, auto_delete, exclusive) in
+        [(false, false, false), (true, true, false), (true, false, true)]
+    {
+        let refusal = told(&node, &with_flags(&stream, durable, auto_delete, exclusive));
+        assert!(matches!(refusal, Err(DeclareError::InvalidProperty { .. })));
+    }
+    node.apply(declared(&stream).into_command(Version::STREAMS));
+    let queue = node.catalog.queue("/", "q").expect("it was declared");
+    let retention = Retention { max_age_ms: Some(7 * 86_400_000), max_bytes: Some(5_000) };
+    assert_eq!(queue.features().and_then(|features| features.stream), Some(retention));
 }
 
 /// Declared with these, then declared again with those: what differs.

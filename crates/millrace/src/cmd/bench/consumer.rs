@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use amqp::{Encoder, Method, TableRef, basic};
+use amqp::{Encoder, FieldTable, Method, TableRef, basic};
 use bytes::BytesMut;
 use hdrhistogram::Histogram;
 
@@ -18,6 +18,7 @@ const EARLY_NS: u64 = 1_000_000;
 /// What one consumer is to do.
 pub(super) struct Task {
     pub(super) queues: Vec<String>,
+    pub(super) arguments: FieldTable,
     /// Acknowledge every so many deliveries; 0 means that the server does not wait for any.
     pub(super) ack_every: u64,
     /// What every body must measure. None: any size is right.
@@ -56,7 +57,9 @@ pub(super) fn run(
         latencies: Latencies::new(),
         acks: BytesMut::new(),
     };
-    wire.send(&consume(&task.queues, task.ack_every == 0, channel, wire.frame_max))?;
+    let arguments = task.arguments.to_bytes();
+    let arguments = TableRef::validate(&arguments).map_err(|error| error.to_string())?;
+    wire.send(&consume(&task.queues, task.ack_every == 0, arguments, channel, wire.frame_max))?;
     while conductor.phase() < Phase::Ending && !conductor.has_failed() {
         deliveries.is_measuring = conductor.phase() == Phase::Measuring;
         if wire.read()? {
@@ -76,7 +79,13 @@ pub(super) fn run(
     Ok(deliveries.latencies.into_histogram())
 }
 
-pub(super) fn consume(queues: &[String], no_ack: bool, channel: u16, frame_max: u32) -> BytesMut {
+pub(super) fn consume(
+    queues: &[String],
+    no_ack: bool,
+    arguments: TableRef<'_>,
+    channel: u16,
+    frame_max: u32,
+) -> BytesMut {
     let mut bytes = BytesMut::new();
     for queue in queues {
         let consume = basic::Consume {
@@ -86,7 +95,7 @@ pub(super) fn consume(queues: &[String], no_ack: bool, channel: u16, frame_max: 
             no_ack,
             exclusive: false,
             no_wait: false,
-            arguments: TableRef::default(),
+            arguments,
         };
         Encoder::new(&mut bytes, frame_max).method(channel, &Method::BasicConsume(consume));
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use amqp::{Encoder, Method, basic, queue};
+use amqp::{Encoder, Method, TableRef, basic, queue};
 use bytes::BytesMut;
 use client::io::blocking::Blocking;
 use serde::Serialize;
@@ -208,7 +208,13 @@ fn refuse(
             refused: 0,
             out: BytesMut::new(),
         };
-        wire.send(&super::consumer::consume(&[queue], false, channel, wire.frame_max))?;
+        wire.send(&super::consumer::consume(
+            &[queue],
+            false,
+            TableRef::default(),
+            channel,
+            wire.frame_max,
+        ))?;
         while !is_over.load(Relaxed) {
             let came = wire.read()?;
             if came {

@@ -205,6 +205,7 @@ impl Run<'_> {
         let wire = Wire::new(connection)?;
         let task = consumer::Task {
             queues: self.plan.consumed_queues(index),
+            arguments: self.plan.consumer_arguments.clone(),
             ack_every: parameters.ack_every,
             // What an earlier run left may have had another size.
             body_bytes: (parameters.publishers > 0).then_some(parameters.size.into()),

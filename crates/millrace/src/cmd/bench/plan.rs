@@ -29,6 +29,8 @@ pub(super) struct Plan {
     exchange_type: String,
     /// Of the queues.
     arguments: FieldTable,
+    /// Of the consumers.
+    pub(super) consumer_arguments: FieldTable,
     /// When all messages are due, if that is known before the run.
     due: Option<Due>,
 }
@@ -54,6 +56,7 @@ pub(super) struct Parameters {
     pub(super) exchange: Option<String>,
     pub(super) routing_key: Option<String>,
     pub(super) arguments: Vec<String>,
+    pub(super) consumer_arguments: Vec<String>,
     pub(super) priorities: Option<u8>,
     pub(super) expiration_ms: Option<u64>,
     pub(super) message_ids: bool,
@@ -102,6 +105,7 @@ impl Plan {
             exchange: args.exchange.clone(),
             routing_key: args.exchange.as_ref().map(|_| args.routing_key.clone()),
             arguments: args.argument.iter().map(ToString::to_string).collect(),
+            consumer_arguments: args.consumer_argument.iter().map(ToString::to_string).collect(),
             priorities: args.priorities,
             expiration_ms: args.expiration,
             message_ids: args.message_ids,
@@ -117,6 +121,9 @@ impl Plan {
         for argument in &args.argument {
             arguments.insert(argument.name.clone(), argument.value.clone());
         }
+        let of_consumers = args.consumer_argument.iter();
+        let consumer_arguments =
+            of_consumers.map(|argument| (argument.name.clone(), argument.value.clone())).collect();
         Ok(Self {
             url: args.url.clone(),
             consumer_url: args.consumer_url.as_ref().unwrap_or(&args.url).clone(),
@@ -131,6 +138,7 @@ impl Plan {
             delete: args.delete,
             exchange_type: args.exchange_type.clone(),
             arguments,
+            consumer_arguments,
             due: None,
         })
     }
