@@ -224,15 +224,15 @@ impl Tails {
         readers.fruitless = if after > before { 0 } else { readers.fruitless + 1 };
         self.buffered = self.buffered - before + after;
         self.touched.insert(queue);
-        if self.buffered > TAIL_BYTES_PER_GROUP {
-            self.shed();
-        }
     }
 
-    /// Too much is in buffers: those go whose tails cannot be sent anything now. It is read again.
+    /// While too much is in buffers, those go whose tails cannot be sent anything now. It is read again.
     fn shed(&mut self) {
         let tails = self.streams.values_mut().flat_map(|readers| readers.tails.values_mut());
         for tail in tails.filter(|tail| tail.credit == 0) {
+            if self.buffered <= TAIL_BYTES_PER_GROUP {
+                return;
+            }
             self.buffered -= tail.empty();
         }
     }
@@ -293,6 +293,7 @@ impl Tails {
                 group_effects.push(GroupEffect::Fetch { queue, parts });
             }
         }
+        self.shed();
     }
 
     /// What must be true between steps. For tests: it looks at everything.
@@ -348,4 +349,117 @@ fn next_run(queue: QueueId, tail: &mut Tail, end: u64, bodies: &Bodies) -> Optio
         return None;
     }
     tail.take(queue, tail.credit).or_else(|| bodies.copy(queue, tail.next, tail.credit))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use machine::{Applied, Batch, Features, QueueSettings, Retention};
+
+    use super::*;
+
+    const QUEUE: QueueId = QueueId(7);
+    const GROUP: GroupId = GroupId(1);
+    /// Messages in a segment, and the bytes of each.
+    const COUNT: u64 = 100;
+    const BYTES: usize = 512 << 10;
+
+    /// A stream whose messages are not in memory.
+    fn stream() -> (QueueMachine, Bodies) {
+        let features = Features { stream: Some(Retention::default()), ..Features::default() };
+        let settings =
+            QueueSettings { features: Some(Box::new(features)), ..QueueSettings::default() };
+        let mut batch = Batch::new();
+        batch.create_queue(QUEUE, &settings);
+        (0..COUNT).for_each(|_| batch.enqueue(&[QUEUE], &[], b""));
+        let (mut machine, mut bodies) = (QueueMachine::new(), Bodies::default());
+        let at = Applied { index: 1, time_ms: 1 };
+        machine.lead();
+        machine.apply(at, &batch.stamp(1), &mut Vec::new()).expect("our own entry");
+        bodies.stored(QUEUE, 1, COUNT, 1);
+        (machine, bodies)
+    }
+
+    /// Messages from the segment, as a fetch brings them.
+    fn read(seqs: Range<u64>) -> Vec<Run> {
+        let body = vec![0; BYTES];
+        let message = |seq| {
+            let mut batch = Batch::new();
+            batch.enqueue(&[QUEUE], &[], &body);
+            let entry = batch.stamp(0);
+            let commands = entry[machine::ENTRY_HEAD_BYTES..].to_vec();
+            Run { first_seq: seq, count: 1, bytes: Bytes::from(commands) }
+        };
+        seqs.map(message).collect()
+    }
+
+    #[test]
+    fn what_is_read_for_many_slow_readers_stays_within_its_bound_and_all_of_them_get_everything() {
+        let (machine, bodies) = stream();
+        let mut tails = Tails::default();
+        let who = |number| ConsumerId { session: SessionId(1), number };
+        let readers = 2 * (TAIL_BYTES_PER_GROUP / BYTES) as u64;
+        for number in 0..readers {
+            // They stand at different places.
+            let start = Some(StreamOffset::At(1 + number % COUNT));
+            let spec = ConsumerSpec { credit: 1, start, ..ConsumerSpec::default() };
+            tails.attach(&machine, QUEUE, who(number), spec).expect("it is there");
+        }
+        let mut next: Vec<u64> = (0..readers).map(|number| 1 + number % COUNT).collect();
+        let mut most = 0;
+        for _ in 0..100_000 {
+            let mut group_effects = Vec::new();
+            tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+            tails.check();
+            most = most.max(tails.buffered);
+            for effect in group_effects {
+                match effect {
+                    GroupEffect::Answer(_, Answer::Delivered(delivery)) => {
+                        let number = delivery.consumer.number;
+                        assert_eq!(
+                            (delivery.first_seq, delivery.count),
+                            (next[number as usize], 1)
+                        );
+                        next[number as usize] += 1;
+                        tails.credit(QUEUE, delivery.consumer, 1);
+                    }
+                    GroupEffect::Fetch { parts, .. } => {
+                        let first = parts[0].wanted.first().expect("something is asked for");
+                        tails.fetched(QUEUE, &read(first..(first + 2).min(COUNT + 1)));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            if next.iter().all(|next| *next == COUNT + 1) {
+                break;
+            }
+        }
+        assert!(next.iter().all(|next| *next == COUNT + 1), "{next:?}");
+        let bound = TAIL_BYTES_PER_GROUP + 2 * readers as usize * BYTES;
+        assert!(most > 0 && most <= bound, "{most} bytes were in buffers");
+        assert_eq!(tails.buffered, 0, "memory goes back");
+    }
+
+    #[test]
+    fn buffers_of_readers_that_take_nothing_are_dropped_above_the_bound() {
+        let (machine, bodies) = stream();
+        let mut tails = Tails::default();
+        let readers = 2 * (TAIL_BYTES_PER_GROUP / BYTES) as u64;
+        for number in 0..readers {
+            let start = Some(StreamOffset::First);
+            let spec = ConsumerSpec { credit: 1, start, ..ConsumerSpec::default() };
+            let consumer = ConsumerId { session: SessionId(1), number };
+            tails.attach(&machine, QUEUE, consumer, spec).expect("it is there");
+        }
+        let mut group_effects = Vec::new();
+        tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+        tails.fetched(QUEUE, &read(1..4));
+        assert!(tails.buffered > TAIL_BYTES_PER_GROUP, "all share what was read");
+        tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+        assert!(tails.buffered <= TAIL_BYTES_PER_GROUP, "{}", tails.buffered);
+        assert!(tails.buffered > TAIL_BYTES_PER_GROUP / 2, "and no more of them than must");
+        tails.check();
+        tails.end_sessions(|_| true);
+        assert_eq!((tails.buffered, tails.count(QUEUE)), (0, 0));
+    }
 }

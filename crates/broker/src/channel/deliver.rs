@@ -7,7 +7,7 @@ use std::time::Duration;
 use amqp::{Method, ReplyCode, basic, encode_deliver};
 use bytes::BytesMut;
 use cluster::Delivery;
-use machine::{Catalog, Messages, Outcome, QueueId};
+use machine::{Catalog, Messages, Outcome, QueueId, QueueType};
 
 use super::ack_timeout::Marks;
 use super::caller::Caller;
@@ -128,7 +128,7 @@ impl Deliveries {
         outcome: Outcome,
     ) -> Result<(), Failure> {
         if outcome != Outcome::Done {
-            self.check_refusable(caller, consumers, tag, multiple)?;
+            self.check_refusable(caller, tag, multiple)?;
         }
         if let Mode::Tx(tx) = mode {
             return tx.settle(&mut self.unacked, tag, multiple, outcome);
@@ -158,7 +158,6 @@ impl Deliveries {
     fn check_refusable(
         &self,
         caller: &Caller<'_, '_>,
-        consumers: &Consumers,
         tag: u64,
         multiple: bool,
     ) -> Result<(), Failure> {
@@ -167,13 +166,10 @@ impl Deliveries {
             (_, true) => run.first_tag <= tag,
             (_, false) => (run.first_tag..run.first_tag + u64::from(run.count)).contains(&tag),
         };
-        let meant = self.unacked.runs().filter(is_meant);
-        let is_reading = |run: &Run| {
-            consumers.find(run.source.consumer).is_some_and(|consumer| consumer.is_reading)
-        };
-        match meant.copied().find(is_reading) {
+        let mut meant = self.unacked.runs().filter(is_meant);
+        match meant.find(|run| is_of_stream(caller, run)) {
             None => Ok(()),
-            Some(run) => Err(refused_by_stream(caller, "basic.nack and basic.reject", &run)),
+            Some(run) => Err(refused_by_stream(caller, "basic.nack and basic.reject", run)),
         }
     }
 
@@ -210,10 +206,7 @@ impl Deliveries {
         if !requeue {
             return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
         }
-        let is_reading = |run: &&Run| {
-            consumers.find(run.source.consumer).is_some_and(|consumer| consumer.is_reading)
-        };
-        if let Some(run) = self.unacked.runs().find(is_reading) {
+        if let Some(run) = self.unacked.runs().find(|run| is_of_stream(caller, run)) {
             return Err(refused_by_stream(caller, "basic.recover", run));
         }
         let was_out = self.unacked.count();
@@ -319,6 +312,12 @@ impl Deliveries {
     pub(crate) fn prefetch(&self) -> (u32, u32) {
         (self.prefetch, self.prefetch_global)
     }
+}
+
+/// Whether a stream gave these messages: also to a consumer that is gone.
+pub(super) fn is_of_stream(caller: &Caller<'_, '_>, run: &Run) -> bool {
+    let queue = caller.catalog().queue_by_id(run.source.queue.base());
+    queue.is_some_and(|queue| queue.queue_type() == QueueType::Stream)
 }
 
 /// What cannot be done with a message of a stream.

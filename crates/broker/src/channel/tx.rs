@@ -11,6 +11,7 @@ use cluster::{Answer, Held, Request};
 use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
 
 use super::caller::Caller;
+use super::deliver::is_of_stream;
 use super::unacked::{Run, Unacked};
 use crate::attributes::Asked;
 use crate::capacity::{Candidate, Then};
@@ -159,9 +160,8 @@ impl Tx {
             .collect();
         for (run, outcome) in &settled {
             caller.counts.settled(run.count, *outcome);
-            let consumer = consumers.find(run.source.consumer);
             // To a stream it is credit, and nothing for the log.
-            if !outcome.is_final() || consumer.is_some_and(|consumer| consumer.is_reading) {
+            if !outcome.is_final() || is_of_stream(caller, run) {
                 caller.settle(consumers, run, *outcome);
                 continue;
             }
