@@ -7,6 +7,9 @@ use machine::{
 
 use super::*;
 
+/// It publishes nothing: whoever does takes what its session is told.
+const EVE: SessionId = SessionId(3);
+
 type Place = (QueueId, GroupId);
 
 fn stream(node: &mut Node, retention: Retention) -> Place {
@@ -74,11 +77,11 @@ fn each_reader_gets_every_message_from_where_it_begins_and_an_ack_is_credit() {
     let place = stream(&mut node, Retention::default());
     publish(&mut node, place, 1..6);
     let bob = node.attach(BOB, place, from(StreamOffset::First, 3));
-    let ann = node.attach(ANN, place, from(StreamOffset::Next, 10));
-    assert!(matches!(node.told(ANN)[..], [Answer::Attached { at: Some(6), .. }]));
+    let eve = node.attach(EVE, place, from(StreamOffset::Next, 10));
+    assert!(matches!(node.told(EVE)[..], [Answer::Attached { at: Some(6), .. }]));
     assert_eq!(bodies(&node.got(BOB)), ["1", "2", "3"], "as many as it has credit for");
     publish(&mut node, place, 6..8);
-    assert_eq!(bodies(&node.got(ANN)), ["6", "7"]);
+    assert_eq!(bodies(&node.got(EVE)), ["6", "7"]);
     assert!(node.got(BOB).is_empty());
     more(&mut node, bob, place, 3);
     assert_eq!(bodies(&node.got(BOB)), ["4", "5", "6"]);
@@ -89,12 +92,12 @@ fn each_reader_gets_every_message_from_where_it_begins_and_an_ack_is_credit() {
     assert_eq!((status.ready, status.unsettled, status.consumers), (7, 0, 2));
     let (queue, group) = place;
     node.ask(
-        ANN,
-        Request::Detach { ticket: Ticket(2), group, queue, consumer: ann, takes_back: false },
+        EVE,
+        Request::Detach { ticket: Ticket(2), group, queue, consumer: eve, takes_back: false },
     );
-    assert!(matches!(node.told(ANN)[..], [Answer::Detached { ticket: Ticket(2) }]));
+    assert!(matches!(node.told(EVE)[..], [Answer::Detached { ticket: Ticket(2) }]));
     publish(&mut node, place, 8..9);
-    assert!(node.got(ANN).is_empty());
+    assert!(node.got(EVE).is_empty());
     assert_eq!(bodies(&node.got(BOB)), ["8"]);
     node.inputs.push(Input::SessionGone { session: BOB });
     node.run_to_quiet();
