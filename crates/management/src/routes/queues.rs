@@ -4,7 +4,7 @@ use client::QueueSpec;
 use cluster::DescribedQueue;
 use machine::{
     Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueuePause, QueueStatus,
-    SessionOwner,
+    QueueType, SessionOwner,
 };
 use serde_json::{Map, Value, json};
 
@@ -213,13 +213,18 @@ pub(crate) fn consumers(queue: &Queue, described: &DescribedQueue) -> Value {
     let attached = described.queue.holders.iter().filter(|holder| holder.is_attached);
     let shown = attached.map(|holder| {
         let connection = broker::ConnectionId::of(holder.consumer.session);
+        let arguments = match queue.queue_type() {
+            // Who reads one has no priority.
+            QueueType::Stream => json!({}),
+            QueueType::Classic | QueueType::Quorum => json!({ "x-priority": holder.spec.priority }),
+        };
         json!({
             "queue": { "name": queue.name, "vhost": queue.vhost },
             "channel_details": { "connection_name": connection.map(|it| it.to_string()) },
             "ack_required": !holder.spec.no_ack,
             "exclusive": holder.spec.exclusive,
             "active": holder.is_active,
-            "arguments": { "x-priority": holder.spec.priority },
+            "arguments": arguments,
             "millrace": { "held": holder.held, "credit": holder.credit },
         })
     });

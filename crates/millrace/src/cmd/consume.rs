@@ -16,6 +16,7 @@ use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, Outcome, 
 use listener::Listener;
 use serde_json::{Map, Value, json};
 
+use super::bench::options::{Argument, argument};
 use super::terminal;
 use super::url::UrlParser;
 
@@ -27,11 +28,14 @@ Examples:
   millrace consume --queue orders --count 1 --ack-mode requeue
                                                        look at the first and leave it there
   millrace consume --queue orders --idle 2s > backup   take all there is, stop after 2 quiet seconds
+  millrace consume --queue events --argument x-stream-offset=first
+                                                       read a stream from its oldest message on
   millrace consume --url 'amqps://app:secret@broker.example?cacertfile=ca.pem' --queue orders
 
 The command acknowledges a message after writing it to standard output; if standard output is a pipe, after its reader
 has taken it. When you stop the command, or its reader ends, all other messages go back to the queue. A reader takes
-more than it shows (`head -3` reads thousands of bytes at once): use --count 3 to take three messages. JSON lines hold
+more than it shows (`head -3` reads thousands of bytes at once): use --count 3 to take three messages. With
+x-stream-offset the command ends if the connection is lost: it would begin anew. JSON lines hold
 body (text) or body_base64, exchange, routing_key, redelivered, properties and headers.";
 
 /// Write the messages of a queue to standard output
@@ -62,6 +66,9 @@ pub(crate) struct Args {
     /// Maximum number of unacknowledged messages
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: u16,
+    /// An argument of the consumer, such as x-priority=5, or x-stream-offset=first for a stream (repeatable)
+    #[arg(long = "argument", value_name = "NAME=VALUE", value_parser = argument)]
+    arguments: Vec<Argument>,
     /// What to do with a message after writing it
     #[arg(long, value_enum, default_value_t = AckMode::Ack)]
     ack_mode: AckMode,
@@ -91,6 +98,9 @@ enum Format {
     /// One JSON object per line, with properties
     Json,
 }
+
+/// Where in a stream a consumer begins.
+const OFFSET: &str = "x-stream-offset";
 
 /// How often is looked whether the reader of standard output has taken something: soon, and then less often.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
@@ -126,7 +136,15 @@ async fn consume(args: &Args) -> Result<(), String> {
     connection.close().await.map_err(plain)?;
     // Not more than is wanted: the rest would come back to the queue as redelivered.
     let wanted = args.count.unwrap_or(u64::MAX).min(args.prefetch.into());
+    let options = match args.arguments.iter().any(|argument| argument.name == OFFSET) {
+        true => options.without_retry(),
+        false => options,
+    };
+    let arguments = args.arguments.iter();
+    let arguments =
+        arguments.map(|argument| (argument.name.clone(), argument.value.clone())).collect();
     let how = ConsumerOptions {
+        arguments,
         prefetch: u16::try_from(wanted).unwrap_or(u16::MAX),
         no_ack: args.ack_mode == AckMode::Auto,
         ..ConsumerOptions::default()

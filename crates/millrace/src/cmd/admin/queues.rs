@@ -81,7 +81,7 @@ pub(crate) enum Command {
 pub(crate) struct Declare {
     /// Name of the queue
     name: String,
-    /// Type: classic or quorum. In Millrace both are replicated and synced
+    /// Type: classic, quorum or stream. In Millrace all are replicated and synced
     #[arg(long = "type", value_name = "TYPE")]
     queue_type: Option<String>,
     /// Keep the queue in the memory of one node
