@@ -11,6 +11,7 @@ mod generator;
 mod load;
 mod relay;
 mod report;
+mod streams;
 mod usage;
 mod work;
 
@@ -32,6 +33,8 @@ const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [-
                      [--quick] [--brokers millrace,rabbitmq] [--json FILE]\n\
                      \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
                      [--seconds S] [--runs N] [--broker millrace|rabbitmq]\n\
+                     \x20      cargo xtask bench streams [--messages N] [--seconds S] [--runs N] \
+                     [--broker millrace|rabbitmq]\n\
                      \x20      cargo xtask bench relay --help\n\
                      \x20      cargo xtask bench work --help";
 
@@ -61,6 +64,7 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     }
     let work: Box<dyn FnOnce() -> Outcome> = match words.split_first() {
         Some((word, rest)) if word == "features" => Box::new(features::parse(rest)?),
+        Some((word, rest)) if word == "streams" => Box::new(streams::parse(rest)?),
         _ => {
             let options = parse(words)?;
             Box::new(move || match options.is_backlog {
