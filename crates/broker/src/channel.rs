@@ -418,6 +418,11 @@ impl Channel {
         self.publishing.answered(self.at.number, touched, run, is_logged);
     }
 
+    /// Whether all of a run of publishes is logged, if that is known now.
+    pub(crate) fn outcome(&self, run: u64) -> Option<bool> {
+        self.publishing.outcome(run)
+    }
+
     /// Tells the client what became of its publishes. Gives whether some still wait behind others.
     pub(crate) fn tell_confirms(
         &mut self,

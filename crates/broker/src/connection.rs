@@ -28,6 +28,7 @@ use self::tickets::ChannelRef;
 use self::unfinished::Unfinished;
 use crate::metrics::Counts;
 use crate::route_cache::RouteCache;
+use crate::spans::Spans;
 
 /// The part of a connection that is not any one channel's.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) struct ConnectionState {
     /// Channels that wait for nothing any more and have frames set aside.
     pub(crate) resumable: Vec<ChannelRef>,
     pub(crate) counts: Counts,
+    /// `None`: nobody collects spans.
+    pub(crate) spans: Option<Box<Spans>>,
 }
 
 /// Reply addresses of a connection and whose they are.
@@ -79,6 +82,7 @@ impl ConnectionState {
             reply_addresses: Vec::new(),
             resumable: Vec::new(),
             counts: Counts::default(),
+            spans: None,
         }
     }
 

@@ -37,6 +37,7 @@ mod notices;
 pub mod operator;
 mod own;
 mod pace;
+mod passing;
 pub mod password;
 pub mod policy;
 pub mod population;
@@ -44,7 +45,9 @@ mod refusals;
 mod rights;
 mod route_cache;
 pub mod session;
+mod spans;
 pub mod stored;
+mod tap;
 mod trace;
 mod values;
 

@@ -248,6 +248,10 @@ pub const TRACES_WAITING_MAX: usize = 10_000;
 /// Their bytes.
 pub const TRACES_WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Spans that a connection keeps open until their messages are confirmed or settled: a span beyond that is over when it
+/// begins.
+pub const SPANS_OPEN_MAX: usize = 512;
+
 /// Bytes of replies that a session takes at once.
 pub const REPLIES_TAKEN_BYTES: usize = 256 * 1024;
 

@@ -97,6 +97,10 @@ pub struct Metrics {
     pub replies_dropped: AtomicU64,
     /// Messages that passed through a traced vhost and were not published at its exchange of traces.
     pub traces_dropped: AtomicU64,
+    /// Spans that the collector of OpenTelemetry has taken. Who sends them knows this total, too.
+    pub spans_sent: Arc<AtomicU64>,
+    /// Spans that it did not get: too many waited, or it refused them. The same.
+    pub spans_dropped: Arc<AtomicU64>,
     /// Connections refused because a limit was reached.
     pub limit_connections: AtomicU64,
     /// Connections closed because their client took no bytes.

@@ -44,6 +44,7 @@ use crate::connection::tickets::ChannelRef;
 use crate::errors::{Failure, unexpected};
 use crate::limits;
 use crate::metrics::Counts;
+use crate::spans::Spans;
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -138,6 +139,13 @@ impl Session {
         self
     }
 
+    /// The same where spans are collected. `server`: the node's address that the client has connected to.
+    #[must_use]
+    pub(crate) fn with_spans(mut self, server: Option<SocketAddr>) -> Self {
+        self.connection.spans = Some(Box::new(Spans::new(server)));
+        self
+    }
+
     /// Where the shell puts received bytes before `Input::Received`.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.received
@@ -146,7 +154,8 @@ impl Session {
     /// Does what follows from `input`. `out` may still hold bytes that the socket did not take.
     pub fn step(&mut self, now: Instant, view: &View<'_>, input: Input<'_>, out: &mut Outputs) {
         let waiting_bytes = out.bytes.len();
-        let step = &mut Step { now, view, out };
+        let is_tapped = self.is_tapped(view);
+        let step = &mut Step { now, view, out, is_tapped };
         self.connection.requests.appends.begin_step(now);
         self.look_at_token(step);
         self.begin_step(step);
@@ -284,6 +293,21 @@ impl Session {
     pub(crate) fn last_counts(&mut self) -> &mut Counts {
         self.end_channels();
         self.counts()
+    }
+
+    /// The spans that are open once the connection is over, however it ended.
+    pub(crate) fn last_spans(&mut self, now: Instant) -> Vec<otlp::Span> {
+        let mut last = Vec::new();
+        if let Some(spans) = &mut self.connection.spans {
+            spans.end(now, &mut last);
+        }
+        last
+    }
+
+    /// Whether somebody wants to see what passes: see `tap`.
+    fn is_tapped(&self, view: &View<'_>) -> bool {
+        let ConnectionState { client, spans, .. } = &self.connection;
+        spans.is_some() || view.catalog.traces(&client.vhost)
     }
 
     /// Looks how much may be on its way, and goes on with what waited for that.

@@ -9,19 +9,11 @@ use machine::{Catalog, Exchange, Queue, QueueId};
 use crate::channel::caller::Caller;
 use crate::dead_letter::limits::LETTER_HEADERS_BYTES_MAX;
 use crate::own::Own;
+use crate::passing::Passing;
 use crate::route_cache::Route;
 use crate::stored::destination_texts;
 
-/// A message that passes: as it is on the wire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Passing<'m> {
-    pub(crate) destination: &'m [u8],
-    pub(crate) properties: &'m [u8],
-    pub(crate) body: &'m [u8],
-}
-
 /// A client published, and its message goes there.
-#[cold]
 pub(crate) fn published(caller: &mut Caller<'_, '_>, route: &Route, passing: Passing<'_>) {
     let catalog = caller.catalog();
     let plain = route.groups.iter().flat_map(|(_, queues)| queues.iter().copied());
@@ -34,7 +26,6 @@ pub(crate) fn published(caller: &mut Caller<'_, '_>, route: &Route, passing: Pas
 }
 
 /// A client is given a message of this queue.
-#[cold]
 pub(crate) fn delivered(
     caller: &mut Caller<'_, '_>,
     queue: QueueId,
@@ -50,7 +41,8 @@ pub(crate) fn delivered(
     tell(caller, format!("deliver.{queue}"), passing, more);
 }
 
-fn name_of(catalog: &Catalog, queue: QueueId) -> Option<&str> {
+/// What a queue is called.
+pub(crate) fn name_of(catalog: &Catalog, queue: QueueId) -> Option<&str> {
     catalog.queue_by_id(queue.base()).map(|Queue { name, .. }| name.as_str())
 }
 

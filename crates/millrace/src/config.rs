@@ -97,6 +97,11 @@ settings! {
     oauth_preferred_username_claims: Text("CLAIMS"), or(NONE), default(NONE);
     /// Algorithms that a token may be signed with
     oauth_algorithms: Judged("NAMES", judge_algorithms), default(ALGORITHMS);
+    /// Collector of OpenTelemetry that is sent the spans of messages with a trace context (OTLP over HTTP), for example
+    /// http://127.0.0.1:4318; none: no spans are made
+    otlp: Judged("URL", judge_otlp), or(NONE), default(NONE), flag;
+    /// PEM file with the authority that signed the collector's certificate; none: the authorities of this machine
+    otlp_cacertfile: Text("FILE"), or(NONE), default(NONE);
     /// First start only: name of the administrator that a new node or cluster begins with, in place of guest
     default_user: Text("NAME"), default(GUEST);
     /// First start only: that user's password
@@ -176,6 +181,8 @@ pub(crate) struct Config {
     pub(crate) certificate_user: Option<UserFrom>,
     /// `None`: nobody logs in with a token.
     pub(crate) oauth: Option<oauth::io::Settings>,
+    /// `None`: nobody collects spans.
+    pub(crate) otlp: Option<otlp::io::Settings>,
     /// Brought in at each start.
     pub(crate) definitions: Option<PathBuf>,
     /// Made at the first start. `None`: there is `guest`.
@@ -284,6 +291,10 @@ fn related(values: &Values, is_trial: bool) -> Result<(), String> {
     }
     check_client_tls(values)?;
     check_oauth(values)?;
+    if values.text("otlp_cacertfile").is_some() && values.text("otlp").is_none() {
+        let why = "without otlp no collector is asked for its certificate";
+        return Err(values.problem("otlp_cacertfile", why));
+    }
     let is_guests = |key| values.text(key) == Some(GUEST);
     if !is_guests("default_user") && is_guests("default_pass") {
         let why = "default_pass is not set: choose its password";
@@ -456,6 +467,17 @@ fn oauth_settings(values: &Values) -> Option<oauth::io::Settings> {
     Some(oauth::io::Settings { source, rules })
 }
 
+fn judge_otlp(text: &str) -> Result<(), String> {
+    otlp::Endpoint::read(text).map(drop)
+}
+
+/// What the settings say of a collector of spans, if anything.
+fn otlp_settings(values: &Values) -> Option<otlp::io::Settings> {
+    let endpoint = otlp::Endpoint::read(values.text("otlp")?).ok()?;
+    let authority = values.text("otlp_cacertfile").map(PathBuf::from);
+    Some(otlp::io::Settings { endpoint, authority })
+}
+
 /// What the settings say of a cluster, if anything.
 fn peers(values: &Values) -> Option<PeerConfig> {
     let given = |key: &str| values.text(key).map(str::to_owned);
@@ -509,6 +531,7 @@ fn build(values: Values) -> Config {
             .text("tls_certificate_user")
             .and_then(|text| user_from(text, values.number("tls_certificate_user_index"))),
         oauth: oauth_settings(&values),
+        otlp: otlp_settings(&values),
         definitions: values.text("definitions").map(PathBuf::from),
         first_user: first_user(&values),
         loopback_users: names(&values.words("loopback_users")),

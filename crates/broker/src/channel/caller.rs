@@ -16,6 +16,7 @@ use crate::connection::tickets::{ChannelRef, Groups, Waiting};
 use crate::connection::{ConnectionState, Publishers, ReplyAddresses};
 use crate::errors::Failure;
 use crate::metrics::Counts;
+use crate::spans::Spans;
 
 /// A channel of a client in one step: what every part of the channel may use.
 pub(crate) struct Caller<'c, 's> {
@@ -23,6 +24,8 @@ pub(crate) struct Caller<'c, 's> {
     pub(crate) client: &'c Client,
     pub(crate) requests: &'c mut Requests,
     pub(crate) counts: &'c mut Counts,
+    /// `None`: nobody collects spans.
+    pub(crate) spans: &'c mut Option<Box<Spans>>,
     pub(crate) step: &'c mut Step<'s>,
 }
 
@@ -51,10 +54,11 @@ pub(crate) fn split<'c, 's>(
         ack_timeout,
         reply_addresses,
         counts,
+        spans,
         resumable: _,
         outbound: _,
     } = connection;
-    let caller = Caller { at, client, requests, counts, step };
+    let caller = Caller { at, client, requests, counts, spans, step };
     (caller, Parts { consumers, publishers, names, ack_timeout, reply_addresses })
 }
 
@@ -109,6 +113,15 @@ impl<'s> Caller<'_, 's> {
     pub(crate) fn settle(&mut self, consumers: &mut Consumers, run: &Run, outcome: Outcome) {
         self.requests.settles.add(run, outcome);
         consumers.settled(run.source.consumer, run.count);
+        self.tell_settled(run, outcome);
+    }
+
+    /// Ends the spans of deliveries that are settled, if there are some.
+    #[inline]
+    pub(crate) fn tell_settled(&mut self, run: &Run, outcome: Outcome) {
+        if let Some(spans) = self.spans {
+            spans.settled(self.step.now, self.at, run, outcome, &mut self.step.out.spans);
+        }
     }
 
     /// Has the channel answered once everything published so far is logged, whatever the answer says.

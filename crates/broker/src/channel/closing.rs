@@ -113,6 +113,9 @@ impl Channel {
             end_consumer(caller, consumers, number, waiting(number));
         }
         self.publishing.mode = Mode::Plain;
+        if let Some(spans) = caller.spans {
+            spans.channel_ended(caller.step.now, self.at, &mut caller.step.out.spans);
+        }
         self.work.end(&mut publishers.unfinished);
     }
 

@@ -106,6 +106,20 @@ impl Confirms {
         self.finished += usize::from(run.unanswered == 0);
     }
 
+    /// The number of the last run, if it is not over: the last publish is in it.
+    pub(crate) fn last_open(&self) -> Option<u64> {
+        let last = self.runs.back().filter(|run| run.unanswered > 0)?;
+        assert_eq!(last.last + 1, self.next_seq, "the last run ends with the last publish");
+        Some(self.first_run + self.runs.len() as u64 - 1)
+    }
+
+    /// Whether all of a run is logged, if it is over and the client was not told of it.
+    pub(crate) fn outcome(&self, run: u64) -> Option<bool> {
+        let place = usize::try_from(run.checked_sub(self.first_run)?).ok()?;
+        let run = self.runs.get(place).filter(|run| run.unanswered == 0)?;
+        Some(!run.failed)
+    }
+
     /// Takes the finished runs off the front and says what the client is told of them.
     pub(crate) fn tell(&mut self, mut say: impl FnMut(Verdict)) {
         let mut alike: Option<Alike> = None;
@@ -211,10 +225,15 @@ mod tests {
     #[test]
     fn a_publish_to_two_groups_is_confirmed_when_both_have_it() {
         let mut confirms = Confirms::default();
+        assert_eq!(confirms.last_open(), None);
         confirms.expect(0b11, 1);
+        assert_eq!((confirms.last_open(), confirms.outcome(0)), (Some(0), None));
         confirms.answered(0, true);
         assert!(told(&mut confirms).is_empty());
+        assert_eq!((confirms.last_open(), confirms.outcome(0)), (Some(0), None));
         confirms.answered(0, true);
+        assert_eq!((confirms.last_open(), confirms.outcome(0)), (None, Some(true)));
+        assert_eq!(confirms.outcome(1), None);
         assert_eq!(told(&mut confirms), [Verdict::Ack { seq: 1, multiple: false }]);
     }
 

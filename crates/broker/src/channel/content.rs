@@ -5,7 +5,7 @@ use amqp::{BodyCount, CLASS_BASIC, Frame, ReplyCode};
 use crate::connection::unfinished::Unfinished;
 use crate::errors::Failure;
 use crate::limits;
-use crate::trace::Passing;
+use crate::passing::Passing;
 
 /// A whole message.
 #[derive(Clone, Copy, Debug)]

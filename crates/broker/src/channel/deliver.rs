@@ -21,8 +21,9 @@ use crate::connection::events::tell_consumer;
 use crate::errors::{Failure, not_of_streams, unknown_tag};
 use crate::headers::{self, Number};
 use crate::limits;
+use crate::passing::Passing;
 use crate::stored::split_head;
-use crate::trace::{self, Passing};
+use crate::tap::{self, Handed};
 
 /// How often a message came back to a queue that counts that.
 const DELIVERY_COUNT: &str = "x-delivery-count";
@@ -68,7 +69,7 @@ impl Deliveries {
         };
         ack_timeout.holds_unacked |= !consumer.no_ack;
         let before = caller.step.out.bytes.len();
-        let is_traced = caller.catalog().traces(&caller.client.vhost);
+        let is_tapped = caller.step.is_tapped;
         let mut sent = 0;
         let mut numbered = BytesMut::new();
         for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
@@ -89,9 +90,16 @@ impl Deliveries {
                     counted.as_deref().unwrap_or(properties)
                 }
             };
-            if is_traced {
+            if is_tapped {
                 let passing = Passing { destination, properties, body };
-                trace::delivered(caller, delivery.queue, delivery.redelivered, passing);
+                let handed = Handed {
+                    is_asked: false,
+                    queue: delivery.queue,
+                    tag: tag + u64::from(sent),
+                    no_ack: is_auto_ack,
+                    redelivered: delivery.redelivered,
+                };
+                tap::handed(caller, handed, passing);
             }
             encode_deliver(
                 &mut caller.step.out.bytes,

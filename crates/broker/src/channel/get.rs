@@ -12,8 +12,9 @@ use crate::auth::Verb;
 use crate::connection::ack_timeout::AckTimeout;
 use crate::connection::consumers::Consumers;
 use crate::errors::{Failure, not_of_streams};
+use crate::passing::Passing;
 use crate::stored::{destination_texts, split_head};
-use crate::trace::{self, Passing};
+use crate::tap::{self, Handed};
 
 /// A `basic.get` that waits for its message.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +100,16 @@ impl Fetch {
             false => None,
         };
         let properties = counted.as_deref().unwrap_or(properties);
-        if caller.catalog().traces(&caller.client.vhost) {
+        if caller.step.is_tapped {
             let passing = Passing { destination, properties, body };
-            trace::delivered(caller, delivery.queue, delivery.redelivered, passing);
+            let handed = Handed {
+                is_asked: true,
+                queue: delivery.queue,
+                tag: delivery_tag,
+                no_ack,
+                redelivered: delivery.redelivered,
+            };
+            tap::handed(caller, handed, passing);
         }
         let number = caller.at.number;
         let mut encoder = caller.encoder();

@@ -25,7 +25,7 @@ use crate::limits;
 use crate::route_cache::Route;
 use crate::session::boundary::{Reply, ReplyOrder};
 use crate::stored::destination_texts;
-use crate::trace;
+use crate::tap;
 
 const MANDATORY: u8 = 1;
 const IMMEDIATE: u8 = 2;
@@ -228,29 +228,39 @@ impl Publishing {
         let behind = caller.requests.capacity.behind(route);
         let route = behind.as_ref().unwrap_or(route);
         let head = [message.destination, message.properties];
-        if caller.catalog().traces(&caller.client.vhost) {
-            trace::published(caller, route, message.passing());
-        }
         let is_counted = route.is_guarded
             || asked.cancels.is_some()
             || route.parts_max() > limits::APPEND_SLOTS_MAX;
         if asked.cancels.is_none() {
             caller.counts.routed += route.queue_count;
         }
-        let mut slots = 0;
+        let (mut slots, mut is_concluded) = (0, false);
         if let Mode::Tx(tx) = &mut self.mode {
             caller.counts.cancels += u64::from(asked.cancels.is_some());
             let levels = &mut caller.requests.levels;
             tx.store(unfinished, route, asked, &head, message.body, levels)?;
         } else if is_counted && !route.is_empty() {
             self.store_counted(caller, route, asked, message);
-            return Ok(());
+            is_concluded = true;
         } else {
             let out = &mut caller.step.out.requests;
             slots = caller.requests.append(out, route, asked, &head, message.body);
         }
-        self.conclude(caller, touched, slots, route.is_routed, &message);
+        if !is_concluded {
+            self.conclude(caller, touched, slots, route.is_routed, &message);
+        }
+        if caller.step.is_tapped {
+            tap::published(caller, route, self.last_open_run(), message.passing());
+        }
         Ok(())
+    }
+
+    /// The run of confirms that the last publish waits for, if it waits.
+    fn last_open_run(&self) -> Option<u64> {
+        match &self.mode {
+            Mode::Confirm(confirms) => confirms.last_open(),
+            Mode::Plain | Mode::Tx(_) => None,
+        }
     }
 
     /// What goes into more batches than are gathered for at once, has to be asked for, or cancels: its
@@ -345,9 +355,6 @@ impl Publishing {
         touched: &mut Vec<u16>,
         message: &Message<'_>,
     ) {
-        if caller.catalog().traces(&caller.client.vhost) {
-            trace::published(caller, &Route::default(), message.passing());
-        }
         let (_, address) = destination_texts(message.destination);
         let is_routed = caller.step.view.replies.is_open(address);
         if is_routed {
@@ -358,6 +365,9 @@ impl Publishing {
             }));
         }
         self.conclude(caller, touched, 0, is_routed, message);
+        if caller.step.is_tapped {
+            tap::published(caller, &Route::default(), None, message.passing());
+        }
     }
 
     /// A part of a run of publishes is logged, or will not be.
@@ -371,6 +381,14 @@ impl Publishing {
         let Mode::Confirm(confirms) = &mut self.mode else { return };
         confirms.answered(run, is_logged);
         self.touch(number, touched);
+    }
+
+    /// Whether all of a run of publishes is logged, if that is known now.
+    pub(crate) fn outcome(&self, run: u64) -> Option<bool> {
+        match &self.mode {
+            Mode::Confirm(confirms) => confirms.outcome(run),
+            Mode::Plain | Mode::Tx(_) => None,
+        }
     }
 
     /// The client is to be told of confirms before the step ends.

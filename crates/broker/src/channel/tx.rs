@@ -166,6 +166,7 @@ impl Tx {
                 continue;
             }
             consumers.settled(run.source.consumer, run.count);
+            caller.tell_settled(run, *outcome);
             let group = run.source.group;
             let place = groups.iter().position(|(known, _, _)| *known == group);
             let place = place.unwrap_or_else(|| {

@@ -11,6 +11,8 @@ pub(crate) struct Step<'a> {
     pub(crate) now: Instant,
     pub(crate) view: &'a View<'a>,
     pub(crate) out: &'a mut Outputs,
+    /// Somebody wants to see what passes: see `tap`.
+    pub(crate) is_tapped: bool,
 }
 
 impl<'a> Step<'a> {

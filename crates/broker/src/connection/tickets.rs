@@ -7,7 +7,7 @@ use cluster::Ticket;
 use machine::{GroupId, QueueId};
 
 /// A channel in one of its lives: a number may be closed and opened again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChannelRef {
     pub(crate) number: u16,
     pub(crate) life: u32,

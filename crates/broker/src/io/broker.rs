@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cluster::ClusterHandle;
 use machine::{Event, Happened, NodeId, SessionId};
 use oauth::io::Tokens;
+use otlp::Span;
+use otlp::io::Exporter;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, Semaphore};
 
@@ -37,6 +39,8 @@ pub struct Broker {
     pub(crate) credentials: Credentials,
     /// `None`: tokens are no logins here.
     tokens: Option<Arc<Tokens>>,
+    /// `None`: nobody collects spans.
+    spans: Option<Arc<Exporter>>,
     pub(crate) registry: Arc<Registry>,
     /// Tells publishers that wait that there is room for what they have.
     pub(crate) room: Notify,
@@ -54,23 +58,32 @@ pub struct Broker {
     pub(crate) connections: Arc<Connections>,
 }
 
+/// What a broker asks or tells outside of the cluster.
+#[derive(Debug, Default)]
+pub struct Outside {
+    /// Who judges tokens. `None`: tokens are no logins here.
+    pub tokens: Option<Arc<Tokens>>,
+    /// Who sends spans to a collector. `None`: nobody collects them.
+    pub spans: Option<Arc<Exporter>>,
+}
+
 impl Broker {
     /// Draws 32 random bytes and starts the threads that check passwords: call it once, before accepting.
     ///
     /// # Errors
     /// The operating system gave no random bytes, or no thread.
     pub fn new(cluster: ClusterHandle, config: Config) -> std::io::Result<Arc<Self>> {
-        Self::with_tokens(cluster, config, None)
+        Self::with_outside(cluster, config, Outside::default())
     }
 
-    /// The same where clients may log in with tokens, if there is somebody to judge them.
+    /// The same with what is outside of the cluster.
     ///
     /// # Errors
     /// As [`Broker::new`].
-    pub fn with_tokens(
+    pub fn with_outside(
         cluster: ClusterHandle,
         config: Config,
-        tokens: Option<Arc<Tokens>>,
+        Outside { tokens, spans }: Outside,
     ) -> std::io::Result<Arc<Self>> {
         let config = Config { takes_tokens: tokens.is_some(), ..config };
         let mut secret = [0; 32];
@@ -80,7 +93,13 @@ impl Broker {
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let key = Sha256::new().chain_update(secret).chain_update("credentials").finalize();
-        let metrics = Metrics::default();
+        let count =
+            |of: fn(&Exporter) -> Arc<AtomicU64>| spans.as_deref().map(of).unwrap_or_default();
+        let metrics = Metrics {
+            spans_sent: count(Exporter::sent),
+            spans_dropped: count(Exporter::dropped),
+            ..Metrics::default()
+        };
         let waiting = Arc::clone(&metrics.replies_waiting_bytes);
         let registry = Arc::new(Registry::new(waiting, config.replies_bytes_max));
         Ok(Arc::new(Self {
@@ -92,6 +111,7 @@ impl Broker {
             dead_letters: DeadLetterMetrics::default(),
             credentials: Credentials::new(key.into(), cpus)?,
             tokens,
+            spans,
             registry,
             room: Notify::new(),
             lingering: Semaphore::new(limits::REFUSALS_WAITING_MAX),
@@ -158,6 +178,18 @@ impl Broker {
         let dropped =
             traces.into_iter().filter_map(|own| (!self.traces.push(own)).then_some(1)).sum();
         self.metrics.traces_dropped.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    /// Whether sessions are to make spans.
+    pub(super) fn collects_spans(&self) -> bool {
+        self.spans.is_some()
+    }
+
+    /// Hands spans to whoever sends them.
+    pub(super) fn tell_spans(&self, over: impl IntoIterator<Item = Span>) {
+        if let Some(spans) = &self.spans {
+            spans.push(over);
+        }
     }
 
     /// Random bytes for the next session.

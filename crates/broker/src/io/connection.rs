@@ -170,6 +170,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.broker.population.lock().leave(self.ear.session);
         self.ear.close();
         self.broker.metrics.take(self.driver.last_counts());
+        let spans = self.driver.last_spans(Instant::now());
+        self.broker.tell_spans(spans);
         if self.is_in {
             let line = self.driver.session().describe_line(0);
             let names = [line.user.as_str(), &line.vhost, &line.client];
@@ -303,6 +305,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             events.into_iter().for_each(|event| broker.tell_event(|| event));
             if !self.driver.outputs().traces.is_empty() {
                 broker.tell_traces(self.driver.outputs().traces.drain(..));
+            }
+            if !self.driver.outputs().spans.is_empty() {
+                broker.tell_spans(self.driver.outputs().spans.drain(..));
             }
             if let Some(notice) = notice {
                 broker.places.tell(&self.ear, &notice);

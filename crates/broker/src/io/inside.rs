@@ -32,7 +32,7 @@ pub async fn connect(broker: &Arc<Broker>, peer: SocketAddr) -> std::io::Result<
     tokio::spawn(async move {
         // It ends with its client, which does not outlive the request that it was opened for.
         let (stop, stopped) = watch::channel(false);
-        let served = Served { peer, place, is_tls: false, certified: None, go };
+        let served = Served { peer, local: None, place, is_tls: false, certified: None, go };
         serve_stream(ours, served, broker, stopped).await;
         drop(stop);
     });

@@ -119,8 +119,9 @@ async fn serve_one(
         tracing::debug!(%peer, %error, "cannot set the options of a client's socket; the connection is closed");
         return;
     }
+    let local = stream.local_addr().ok();
     let Some(tls) = tls else {
-        let served = Served { peer, place, is_tls: false, certified: None, go };
+        let served = Served { peer, local, place, is_tls: false, certified: None, go };
         return serve_stream(stream, served, broker, stop).await;
     };
     let handshake = TlsAcceptor::from(tls.config()).accept(stream);
@@ -132,7 +133,7 @@ async fn serve_one(
     match sealed {
         Ok(Ok(stream)) => {
             let certified = certified(&stream, &broker.config);
-            let served = Served { peer, place, is_tls: true, certified, go };
+            let served = Served { peer, local, place, is_tls: true, certified, go };
             serve_stream(stream, served, broker, stop).await;
         }
         Ok(Err(why)) => broker.places.tell_no_tls(peer, &why),
@@ -153,6 +154,8 @@ fn certified(stream: &TlsStream<TcpStream>, config: &Config) -> Option<Certified
 /// A connection whose bytes can travel.
 pub(super) struct Served {
     pub(super) peer: SocketAddr,
+    /// The node's address that the client has connected to.
+    pub(super) local: Option<SocketAddr>,
     pub(super) place: Place,
     pub(super) is_tls: bool,
     /// Whom a verified certificate of the client names.
@@ -168,7 +171,7 @@ pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
 ) {
-    let Served { peer, place, is_tls, certified, go } = served;
+    let Served { peer, local, place, is_tls, certified, go } = served;
     let (session_id, answers) = broker.cluster.open_session();
     let config = Arc::clone(&broker.config);
     let (node, seed) = (broker.cluster.node(), broker.seed());
@@ -178,6 +181,10 @@ pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
     let session = match certified {
         Some(certified) => session.certified(certified),
         None => session,
+    };
+    let session = match broker.collects_spans() {
+        true => session.with_spans(local),
+        false => session,
     };
     let ear = Ear::open(&broker.connections, session_id, (peer, is_tls), wall_ms);
     let connection = Connection::new(stream, session, answers, ear, broker);

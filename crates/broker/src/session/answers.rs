@@ -35,14 +35,14 @@ impl Session {
                         let took = step.now.saturating_duration_since(sent_at);
                         self.connection.counts.committed(took);
                     }
-                    self.logged(&runs, bytes, true);
+                    self.logged(step, &runs, bytes, true);
                 }
                 waiting => self.told(step, waiting, Answer::Appended { ticket }),
             },
             Answer::AppendFailed { ticket } => match tickets.answer(ticket) {
                 Some(Waiting::Append { runs, bytes, .. }) => {
                     let is_logged = planted::is("refused_confirmed");
-                    self.logged(&runs, bytes, is_logged);
+                    self.logged(step, &runs, bytes, is_logged);
                 }
                 Some(Waiting::Capacity { queue }) => self.capacity_checked(step, queue, None),
                 waiting => self.told(step, waiting, Answer::AppendFailed { ticket }),
@@ -81,17 +81,27 @@ impl Session {
         }
     }
 
-    fn logged(&mut self, runs: &[(ChannelRef, u64)], bytes: usize, is_logged: bool) {
+    fn logged(
+        &mut self,
+        step: &mut Step<'_>,
+        runs: &[(ChannelRef, u64)],
+        bytes: usize,
+        is_logged: bool,
+    ) {
         self.connection.requests.appends.answered(bytes);
         for &(at, run) in runs {
-            self.confirm(at, run, is_logged);
+            self.confirm(step, at, run, is_logged);
         }
     }
 
     /// A part of a run of publishes is logged, or will not be.
-    fn confirm(&mut self, at: ChannelRef, run: u64, is_logged: bool) {
-        if let Some(channel) = find(&mut self.channels, at) {
-            channel.logged(&mut self.connection.publishers.touched, run, is_logged);
+    fn confirm(&mut self, step: &mut Step<'_>, at: ChannelRef, run: u64, is_logged: bool) {
+        let Some(channel) = find(&mut self.channels, at) else { return };
+        channel.logged(&mut self.connection.publishers.touched, run, is_logged);
+        if let Some(spans) = &mut self.connection.spans
+            && let Some(is_stored) = channel.outcome(run)
+        {
+            spans.confirmed(step.now, at, run, is_stored, &mut step.out.spans);
         }
     }
 
@@ -178,7 +188,7 @@ impl Session {
                     let out = &mut step.out.requests;
                     self.connection.requests.append_reserved(out, group, &message, run);
                 }
-                (Then::Append(Some((at, run))), true) => self.confirm(at, run, false),
+                (Then::Append(Some((at, run))), true) => self.confirm(step, at, run, false),
                 (Then::Append(None), true) => {}
                 (Then::Commit(at), _) => {
                     let Some(channel) = find(&mut self.channels, at) else { continue };

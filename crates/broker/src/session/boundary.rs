@@ -93,6 +93,8 @@ pub struct Outputs {
     pub events: Vec<Event>,
     /// For the exchanges of traces: empty unless something is bound to the one of a traced vhost.
     pub(crate) traces: Vec<Own>,
+    /// For the collector of OpenTelemetry: empty unless there is one.
+    pub(crate) spans: Vec<otlp::Span>,
     /// Close the socket once the bytes are with it.
     pub close: bool,
 }

@@ -28,6 +28,9 @@ impl Session {
             step.out.replies.push(ReplyOrder::Close(address));
         }
         self.end_channels();
+        if let Some(spans) = &mut self.connection.spans {
+            spans.end(step.now, &mut step.out.spans);
+        }
         self.connection.consumers = Default::default();
         self.connection.publishers.unfinished = Default::default();
     }

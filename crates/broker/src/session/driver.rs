@@ -223,6 +223,11 @@ impl Driver {
         Ok(())
     }
 
+    /// The spans that are open once the connection is over, however it ended.
+    pub(crate) fn last_spans(&mut self, now: Instant) -> Vec<otlp::Span> {
+        self.session.last_spans(now)
+    }
+
     /// Whether the connection is over once the outputs of a step are dealt with.
     pub fn end(&self) -> Option<End> {
         (self.outputs.close && self.outputs.bytes.is_empty()).then_some(End::Done)

@@ -170,6 +170,7 @@ impl Session {
     fn open(&mut self, step: &mut Step<'_>, vhost: &str) -> Result<(), Failure> {
         handshake::open(&mut self.connection.client, step, vhost)?;
         self.catalog_seen = step.catalog().version();
+        step.is_tapped = self.is_tapped(step.view);
         self.phase = Phase::Running;
         Ok(())
     }

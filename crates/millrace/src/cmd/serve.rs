@@ -30,13 +30,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use banner::Banner;
-use broker::io::broker::Broker;
+use broker::io::broker::{Broker, Outside};
 use broker::io::first_user::{self, FirstUser};
 use certificates::ServerTls;
 use cluster::{ClusterHandle, Failure, StartError};
 use management::io::{Api, BootDefinitions};
 use metrics::{Node, Stage};
 use oauth::io::Tokens;
+use otlp::io::Exporter;
 use port::Port;
 use service::settings::{self, Flag, Setting};
 use supervised::Waiting;
@@ -53,6 +54,9 @@ use crate::control::{Control, Running, Start};
 /// How long what serves clients may take to end when the node stops: somewhat longer than a client may take
 /// to answer that it is told to go.
 const GOODBYE: Duration = Duration::from_millis(2500);
+
+/// How long the collector may take for the last spans after that.
+const LAST_SPANS: Duration = Duration::from_millis(500);
 
 /// How long the node's threads may take after that. What they do later than this, nobody waits for.
 const STOPPING: Duration = Duration::from_millis(2200);
@@ -118,6 +122,10 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Ok(tokens) => tokens.map(Arc::new),
         Err(why) => return fail(&format!("OAuth: {why}")),
     };
+    let spans = match config.otlp.clone().map(Exporter::new).transpose() {
+        Ok(spans) => spans.map(Arc::new),
+        Err(why) => return fail(&format!("OpenTelemetry: {why}")),
+    };
     let definitions = config.definitions.as_deref().map(BootDefinitions::load).transpose();
     let definitions = match definitions {
         Ok(definitions) => definitions,
@@ -134,7 +142,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     open_files::raise();
     let reload = Reload { args, config: config.clone(), dial };
-    let given = Given { tls, tokens, definitions };
+    let given = Given { tls, tokens, spans, definitions };
     match serve(&config, listen.as_deref(), given, reload) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&why),
@@ -176,6 +184,8 @@ struct Given {
     tls: Option<Arc<ServerTls>>,
     /// Who judges clients' tokens.
     tokens: Option<Arc<Tokens>>,
+    /// Who sends spans to a collector.
+    spans: Option<Arc<Exporter>>,
     definitions: Option<BootDefinitions>,
 }
 
@@ -183,7 +193,7 @@ struct Given {
 fn serve(
     config: &Config,
     listen: Option<&str>,
-    Given { tls, tokens, definitions }: Given,
+    Given { tls, tokens, spans, definitions }: Given,
     reload: Reload,
 ) -> Result<(), String> {
     let began = Instant::now();
@@ -229,7 +239,8 @@ fn serve(
         }
         StartError::Cluster(why) => why,
     })?;
-    let broker = Broker::with_tokens(cluster.clone(), sessions(config), tokens.clone());
+    let outside = Outside { tokens: tokens.clone(), spans: spans.clone() };
+    let broker = Broker::with_outside(cluster.clone(), sessions(config), outside);
     let broker = broker.map_err(|error| format!("AMQP cannot be served: {error}"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.max(2))
@@ -263,6 +274,7 @@ fn serve(
         api,
         tls,
         tokens,
+        spans,
         definitions,
         broker,
     };
@@ -319,6 +331,8 @@ struct Serving<'a> {
     tls: Option<Arc<ServerTls>>,
     /// Who judges clients' tokens.
     tokens: Option<Arc<Tokens>>,
+    /// Who sends spans to a collector.
+    spans: Option<Arc<Exporter>>,
     definitions: Option<BootDefinitions>,
 }
 
@@ -388,6 +402,12 @@ impl Serving<'_> {
         let dead_letters = tokio::spawn(dead_letters);
         let own = broker::io::own::run(Arc::clone(&self.broker), stopped.clone());
         let own = tokio::spawn(own);
+        let (last_span, last_spans) = tokio::sync::watch::channel(false);
+        let name = format!("millrace@{}", self.cluster.node().0);
+        let sending = self.spans.clone().map(|spans| {
+            let version = env!("CARGO_PKG_VERSION");
+            tokio::spawn(async move { spans.run(name, version, last_spans).await })
+        });
         let mut serving = tokio::task::JoinSet::new();
         let broker = || Arc::clone(&self.broker);
         serving.spawn(broker::io::listener::serve(listener, None, broker(), stopped.clone()));
@@ -411,6 +431,15 @@ impl Serving<'_> {
         if tokio::time::timeout(GOODBYE, all).await.is_err() {
             tracing::warn!(
                 "some clients did not answer connection.close in time; their connections are cut"
+            );
+        }
+        // The spans of the connections that have just ended are among the last.
+        last_span.send_replace(true);
+        if let Some(sending) = sending
+            && tokio::time::timeout(LAST_SPANS, sending).await.is_err()
+        {
+            tracing::warn!(
+                "OpenTelemetry: the collector did not take the last spans in time; they are lost"
             );
         }
         served

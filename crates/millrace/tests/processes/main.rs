@@ -21,5 +21,6 @@ mod readme;
 mod redelivered;
 mod rescue;
 mod secrets;
+mod spans;
 mod supervised;
 mod top;

@@ -47,7 +47,7 @@ fn find(text: &str, name: &str) -> Option<f64> {
 }
 
 /// The same of one that is there.
-fn value(text: &str, name: &str) -> f64 {
+pub(crate) fn value(text: &str, name: &str) -> f64 {
     find(text, name).unwrap_or_else(|| panic!("{name} is not in\n{text}"))
 }
 

@@ -46,6 +46,8 @@ pub(super) fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
         replies_waiting_bytes,
         replies_dropped,
         traces_dropped,
+        spans_sent,
+        spans_dropped,
         limit_connections,
         limit_write_stall,
         limit_handshake,
@@ -196,6 +198,18 @@ pub(super) fn amqp(metrics: &broker::Metrics) -> Vec<Row> {
             "traces_dropped",
             "Messages of traced vhosts that were not published at amq.rabbitmq.trace: too many waited, or a queue did not take them",
             traces_dropped,
+        ),
+        total(
+            "spans_sent",
+            "spans_sent",
+            "Spans that the collector of OpenTelemetry has taken",
+            spans_sent,
+        ),
+        total(
+            "spans_dropped",
+            "spans_dropped",
+            "Spans that the collector of OpenTelemetry did not get: too many waited for it, or it refused them",
+            spans_dropped,
         ),
         bytes_now(
             "replies_waiting_bytes",
