@@ -1,7 +1,8 @@
 """AMQP 0-9-1 as bytes and as words: methods, properties and tables of the conversations.
 
-In: a table's values are i:5 integer of 64 bits, I:5 of 32, B:5 of 8, b:true boolean, s:text, d:1.5 double,
-l:a/b list of texts, n:1/2 list of integers, t: empty table, v: void. Out: each value with its type.
+In: a table's values are i:5 integer of 64 bits, I:5 of 32, h:5 of 16, B:5 of 8, O:5 of 8 without a sign,
+T:5 timestamp, b:true boolean, s:text, d:1.5 double, f:1.5 float, l:a/b list of texts, n:1/2 list of integers,
+t: empty table, v: void. Out: each value with its type.
 """
 import re
 import struct
@@ -96,8 +97,16 @@ def value(text):
         return b"l" + struct.pack(">q", int(text))
     if kind == "I":
         return b"I" + struct.pack(">i", int(text))
+    if kind == "h":
+        return b"s" + struct.pack(">h", int(text))
     if kind == "B":
         return b"b" + struct.pack(">b", int(text))
+    if kind == "O":
+        return b"B" + struct.pack(">B", int(text))
+    if kind == "T":
+        return b"T" + struct.pack(">Q", int(text))
+    if kind == "f":
+        return b"f" + struct.pack(">f", float(text))
     if kind == "d":
         return b"d" + struct.pack(">d", float(text))
     if kind == "b":

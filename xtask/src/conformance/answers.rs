@@ -19,7 +19,7 @@ pub(super) const ANSWERS: Suite = Suite {
     run,
     parts,
     judge: Judge::RabbitMq,
-    pace: Pace::Seconds(55),
+    pace: Pace::Seconds(65),
     wants_port_5672: false,
 };
 

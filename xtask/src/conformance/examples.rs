@@ -1,6 +1,6 @@
-//! examples: the programs in `docs/queues.md`, run by pika as a reader would run them.
+//! examples: the programs in the pages about queues and streams, run by pika as a reader would run them.
 //!
-//! Each is a case, with the lines that all of them assume before it. It must end well, and what it
+//! Each is a case, with the lines that all of its page assume before it. It must end well, and what it
 //! prints must be what stands as a comment behind its `print`.
 
 use std::process::Stdio;
@@ -18,15 +18,14 @@ pub(super) const EXAMPLES: Suite = Suite {
     run,
     parts: whole,
     judge: Judge::Ourselves,
-    pace: Pace::Seconds(10),
+    pace: Pace::Seconds(12),
     wants_port_5672: false,
 };
 
-const DOCUMENT: &str = "docs/queues.md";
+/// Each with how many examples it has at least: fewer were not found, but overlooked.
+const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5)];
 /// Where the examples think that the broker is.
 const ADDRESS: &str = "amqp://guest:guest@127.0.0.1:5672";
-/// Fewer were not found, but overlooked.
-const EXAMPLES_MIN: usize = 8;
 
 /// An example, below the heading that it stands under.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,19 +35,33 @@ struct Example<'t> {
 }
 
 fn run(target: &Target) -> Result<Vec<Case>, String> {
-    let text = std::fs::read_to_string(root().join(DOCUMENT))
-        .map_err(|error| format!("{DOCUMENT}: {error}"))?;
-    let all = examples(&text);
-    let (assumed, all) = all.split_first().ok_or_else(|| format!("{DOCUMENT} has no examples"))?;
-    if all.len() < EXAMPLES_MIN {
-        return Err(format!("{DOCUMENT} has only {} examples", all.len()));
-    }
     let mut cases = Vec::new();
+    for (page, least) in PAGES {
+        run_page(target, page, *least, &mut cases)?;
+    }
+    Ok(cases)
+}
+
+/// The examples of one page, in their order: one may use what those before it left.
+fn run_page(
+    target: &Target,
+    page: &str,
+    least: usize,
+    cases: &mut Vec<Case>,
+) -> Result<(), String> {
+    let document = format!("docs/{page}.md");
+    let text = std::fs::read_to_string(root().join(&document))
+        .map_err(|error| format!("{document}: {error}"))?;
+    let all = examples(&text);
+    let (assumed, all) = all.split_first().ok_or_else(|| format!("{document} has no examples"))?;
+    if all.len() < least {
+        return Err(format!("{document} has only {} examples", all.len()));
+    }
     for (nth, example) in all.iter().enumerate() {
-        let name = format!("{}: {}", nth + 1, example.heading);
+        let name = format!("{page} {}: {}", nth + 1, example.heading);
         let program = [&assumed.lines[..], &example.lines].concat().join("\n");
         let program = program.replace(ADDRESS, &target.url());
-        let path = target.folder.join(format!("{}.py", nth + 1));
+        let path = target.folder.join(format!("{page}-{}.py", nth + 1));
         std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut python = target.command(30, python());
         python.arg(&path).stdin(Stdio::null());
@@ -57,15 +70,15 @@ fn run(target: &Target) -> Result<Vec<Case>, String> {
         let wanted = wanted(&example.lines);
         if !ended.status.success() {
             let why = String::from_utf8_lossy(&ended.stderr);
-            record(&mut cases, &name, Verdict::Failed, why.lines().last().unwrap_or("it failed"));
+            record(cases, &name, Verdict::Failed, why.lines().last().unwrap_or("it failed"));
         } else if said.lines().eq(wanted.iter().copied()) {
-            record(&mut cases, &name, Verdict::Passed, "");
+            record(cases, &name, Verdict::Passed, "");
         } else {
             let note = format!("it printed {:?} instead of {wanted:?}", said.trim());
-            record(&mut cases, &name, Verdict::Failed, &note);
+            record(cases, &name, Verdict::Failed, &note);
         }
     }
-    Ok(cases)
+    Ok(())
 }
 
 /// The blocks of Python in a document, in their order.
