@@ -22,6 +22,7 @@ mod flaky_disk;
 pub mod kill9;
 pub mod measure;
 pub mod net;
+pub mod operations;
 pub mod planted;
 pub mod powercut;
 pub mod rescue_trial;

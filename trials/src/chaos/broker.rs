@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
 use super::net::{self, PEER_PORT, host};
+use super::operations::HTTP_PORT;
 use crate::ladder::usage::cpu_of_tree;
 use crate::ports;
 
@@ -219,6 +220,7 @@ impl Setup {
                     command.args(["--node-id", &number.to_string()]);
                     command.args(["--peer-listen", &listens]).args(["--peers", &peers(of)]);
                     command.args(["--set", "loopback_users=none"]);
+                    command.args(["--http", &format!("{}:{HTTP_PORT}", host(number))]);
                     command
                         .env("MILLRACE_CLUSTER_SECRET", "a secret of trials, which all nodes know");
                 }
