@@ -78,8 +78,8 @@ pub(super) struct Queue {
     /// In the order in which they were asked for.
     pub(super) purges: Vec<Purge>,
     pub(super) pauses: Pauses,
-    /// Where any message in it may be sent on to.
-    pub(super) retried_to: BTreeSet<u32>,
+    /// Where any message in it may be sent on to, and since when.
+    pub(super) retried_to: BTreeMap<u32, Nanos>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
     /// Those that may have been in force for it, by their names.
