@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Failure;
 use super::net::{self, PEER_PORT, host};
-use super::operations::HTTP_PORT;
 use crate::ladder::usage::cpu_of_tree;
 use crate::ports;
 
@@ -31,6 +30,8 @@ pub struct Place {
     pub of: u32,
     /// Where it listens for its peers.
     pub peer_port: u16,
+    /// Where it listens for operators.
+    pub http_port: u16,
 }
 
 /// How a broker is started.
@@ -215,12 +216,12 @@ impl Setup {
                 command.arg("serve").arg("--data-dir").arg(&self.data);
                 command.arg("--amqp").arg(self.address().to_string());
                 if let Some(node) = self.node {
-                    let Place { number, of, peer_port } = node;
+                    let Place { number, of, peer_port, http_port } = node;
                     let listens = format!("{}:{peer_port}", host(number));
                     command.args(["--node-id", &number.to_string()]);
                     command.args(["--peer-listen", &listens]).args(["--peers", &peers(of)]);
                     command.args(["--set", "loopback_users=none"]);
-                    command.args(["--http", &format!("{}:{HTTP_PORT}", host(number))]);
+                    command.args(["--http", &format!("{}:{http_port}", host(number))]);
                     command
                         .env("MILLRACE_CLUSTER_SECRET", "a secret of trials, which all nodes know");
                 }

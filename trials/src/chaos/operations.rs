@@ -16,14 +16,12 @@ use client::{Address, Connection, Options, Url};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
+use super::net::HTTP_PORT;
 use crate::history::{Stage, What};
 use crate::http::{self, Answer, GUEST};
 use crate::workload::io::Recorder;
 use crate::workload::special::{AGAIN, BRIEF, BRIEF_DEAD, DEAD, OTHERS, REFUSED};
 use crate::workload::{Chance, body, crc32};
-
-/// Where nodes listen for operators, on every host.
-pub const HTTP_PORT: u16 = 15672;
 
 /// The name in histories.
 const NAME: &str = "operations";
