@@ -2,9 +2,9 @@
 //! password, a second user who publishes loses its rights and gets them again, policies come and go, a queue of the load
 //! is paused, and dead letters are sent on.
 //!
-//! A node that has answered a change goes by it: that is tried at the same node at once. Where an answer is lost nobody
-//! knows, and nothing is judged before a later change is known to be made. What consumers may see of pauses and retries
-//! is for the checker.
+//! A node that has answered a change goes by it: that is tried at the same node at once. Where an answer is lost the change
+//! may still be made, and that as late as a node that is cut off comes back: from then on another user is changed. What
+//! consumers may see of pauses and retries is for the checker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,14 +33,12 @@ const PAUSE_MS: (u64, u64) = (200, 3_000);
 const REST_MS: (u64, u64) = (20, 250);
 /// Longest wait for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// A change whose answer is lost is made by then, or never.
-const SETTLES: Duration = Duration::from_secs(5);
 /// In the end, when all nodes are there, everything is done within this time.
 const ENDS: Duration = Duration::from_secs(90);
 /// How long a retry is watched before something else is done.
 const RETRIED: Duration = Duration::from_secs(5);
-/// Of the user who publishes.
-const OTHER: (&str, &str) = ("other", "another secret");
+/// Of the users who publish.
+const SECRET: &str = "another secret";
 
 /// An operator at work.
 #[derive(Debug)]
@@ -79,9 +77,11 @@ struct Operator {
     recorder: Recorder,
     chance: Chance,
     done: Done,
-    /// Of the user that changes it, and since when nobody knows.
+    /// Which user changes its password, and which its rights.
+    changing: u64,
+    other: u64,
+    /// Of the user that changes it, if it has one.
     password: Option<String>,
-    unsure: Option<Instant>,
     published: u64,
     policies: u64,
     paused_until: Option<Instant>,
@@ -110,8 +110,9 @@ impl Operations {
             recorder,
             chance: Chance::named(seed, NAME),
             done: Done::default(),
+            changing: 1,
+            other: 1,
             password: None,
-            unsure: None,
             published: 0,
             policies: 0,
             paused_until: None,
@@ -158,8 +159,6 @@ impl std::fmt::Display for Done {
 
 impl Operator {
     fn work(&mut self, stop: &AtomicBool) -> Result<Done, String> {
-        let (k, q, to) = (Stage::Inv, BRIEF_DEAD.to_owned(), vec![AGAIN.to_owned()]);
-        self.recorder.saw(NAME, What::Retry { k, q, m: None, to });
         let mut kinds = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             self.look_at_pause();
@@ -244,19 +243,17 @@ impl Operator {
     fn change_password(&mut self) {
         let node = self.any_node();
         let new = format!("secret {}", self.chance.number());
+        let user = format!("changing-{}", self.changing);
         let body = json!({ "password": new, "tags": "monitoring" });
-        if self.change(node, ("PUT", "/users/changing"), &body).is_none() {
-            (self.password, self.unsure) = (None, Some(Instant::now()));
+        if self.change(node, ("PUT", &format!("/users/{user}")), &body).is_none() {
+            (self.password, self.changing) = (None, self.changing + 1);
             return;
         }
         self.done.passwords += 1;
         let old = self.password.replace(new.clone());
-        if self.unsure.is_some_and(|since| since.elapsed() < SETTLES) {
-            return;
-        }
         let logs_in = |password: &str| {
             let what = ("GET", "/whoami");
-            let answer = self.ask_as(node, ("changing", password), what, &Value::Null)?;
+            let answer = self.ask_as(node, (&user, password), what, &Value::Null)?;
             Some(answer.status != 401)
         };
         if logs_in(&new) == Some(false) {
@@ -269,36 +266,40 @@ impl Operator {
 
     /// Who may not publish is refused, and confirmed once it may.
     fn change_rights(&mut self) {
-        let node = self.any_node();
-        let (user, password) = OTHER;
-        let body = json!({ "password": password, "tags": "" });
-        if self.change(node, ("PUT", &format!("/users/{user}")), &body).is_none() {
-            return;
+        if self.take_and_give_rights().is_none() {
+            self.other += 1;
+        } else {
+            self.done.grants += 1;
         }
+    }
+
+    /// None: an answer was lost.
+    fn take_and_give_rights(&mut self) -> Option<()> {
+        let node = self.any_node();
+        let user = format!("other-{}", self.other);
+        let body = json!({ "password": SECRET, "tags": "" });
+        self.change(node, ("PUT", &format!("/users/{user}")), &body)?;
         for (may, pattern, expected) in
             [(false, "^$", Said::Refused), (true, ".*", Said::Confirmed)]
         {
             let body = json!({ "configure": pattern, "write": pattern, "read": pattern });
             let path = format!("/permissions/%2F/{user}");
-            if self.change(node, ("PUT", &path), &body).is_none() {
-                return;
-            }
-            let said = self.publish(node);
+            self.change(node, ("PUT", &path), &body)?;
+            let said = self.publish(node, &user);
             if said != Said::Nothing && said != expected {
                 self.complain(&format!("{user} may publish: {may}, and that comes to {said:?}"));
             }
         }
-        self.done.grants += 1;
+        Some(())
     }
 
-    fn publish(&mut self, node: SocketAddr) -> Said {
+    fn publish(&mut self, node: SocketAddr, user: &str) -> Said {
         self.published += 1;
         let id = format!("{NAME}.{}:0", self.published);
         let (text, queue) = (body(&id), OTHERS);
         let (k, q, h) = (Stage::Inv, vec![queue.to_owned()], Some(crc32(&text)));
         self.recorder.saw(NAME, What::Pub { k, m: id.clone(), n: 0, q, h, returned: false });
-        let (user, password) = OTHER;
-        let (user, password) = (user.to_owned(), password.to_owned());
+        let (user, password) = (user.to_owned(), SECRET.to_owned());
         let url = format!("amqp://{node}/%2F").parse::<Url>().expect("it is a URL");
         let url = Url { user, password, ..url };
         let publish = async {
@@ -408,6 +409,9 @@ impl Operator {
         if self.chance.percent(30) {
             body["limit"] = json!(self.chance.within(1, 200));
         }
+        // Which letters it takes, nobody is told: from here on it may be any.
+        let (k, q, to) = (Stage::Inv, BRIEF_DEAD.to_owned(), vec![AGAIN.to_owned()]);
+        self.recorder.saw(NAME, What::Retry { k, q, m: None, to });
         let Some(begun) = self.change(node, ("POST", &path), &body) else { return };
         self.done.retries += 1;
         let Some(id) = begun.body["id"].as_str().map(str::to_owned) else {
