@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod cluster_trial;
 pub mod command;
 pub mod diskfault;
+pub mod elections;
 pub mod faults;
 mod flaky_disk;
 pub mod kill9;

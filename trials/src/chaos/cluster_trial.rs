@@ -7,6 +7,7 @@ use tokio::runtime::Runtime;
 
 use super::broker::Kind;
 use super::cluster::{Cluster, Plan as ClusterPlan};
+use super::elections::Elections;
 use super::faults::{Fault, World, damage};
 use super::flaky_disk::mounted::MountedDisk;
 use super::net::NODES;
@@ -105,6 +106,7 @@ struct Trial {
     load: Option<Load>,
     lane: Option<pika::Lane>,
     operations: Option<Operations>,
+    elections: Option<Elections>,
     histories: Vec<PathBuf>,
     /// The node whose files were damaged.
     damaged: Option<u32>,
@@ -164,6 +166,7 @@ impl Trial {
             load: None,
             lane: None,
             operations: None,
+            elections: None,
             histories: vec![dir.join("history.jsonl")],
             damaged: None,
             is_whole: true,
@@ -234,6 +237,8 @@ impl Trial {
             Err(why) => self.notes.push(format!("skipped the clients with pika: {why}")),
         }
         if options.kind == Kind::Millrace {
+            let data = (1..=NODES).map(|node| self.cluster.node(node).setup.data.clone()).collect();
+            self.elections = Some(Elections::watch(data, self.recorder.clone())?);
             let (nodes, recorder) = (target.addresses, self.recorder.clone());
             let runtime = self.runtime.handle().clone();
             let operations = Operations::start(nodes, options.seed, recorder, runtime)?;
@@ -378,6 +383,7 @@ impl Trial {
             // The run is lost already, for another reason.
             let _ = operations.end();
         }
+        self.elections = None;
         self.end_lane()?;
         let Self { runtime, recorder, writing, load, cluster, disks, histories, .. } = self;
         if let Some(load) = load {

@@ -80,6 +80,8 @@ pub(super) struct Queue {
     pub(super) pauses: Pauses,
     /// Where any message in it may be sent on to, and since when.
     pub(super) retried_to: BTreeMap<u32, Nanos>,
+    /// Between which times it got another leader, where that was looked at from outside.
+    pub(super) elections: Vec<(Nanos, Nanos)>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
     /// Those that may have been in force for it, by their names.
@@ -322,6 +324,12 @@ impl Facts {
             }
             What::Clock { .. } => self.has_set_clocks = true,
             What::Leads { .. } => self.leaders.push(t),
+            What::Election { q, t0, t1 } => {
+                for queue in q {
+                    let queue = self.names.number(queue);
+                    self.queues.entry(queue).or_default().elections.push((*t0, *t1));
+                }
+            }
             What::Leap { .. } => self.leaps.push(t),
             What::Load { on: true } => self.load.push((t, Nanos::MAX)),
             What::Load { on: false } => {
@@ -377,6 +385,12 @@ impl Facts {
     /// Whether a fault has any part in `from..=to`.
     pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
         self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// Whether the queue may have got another leader in `from..=to`, as was seen from outside.
+    pub(super) fn elected_within(&self, queue: u32, from: Nanos, to: Nanos) -> bool {
+        let elections = self.queues.get(&queue).map_or(&[][..], |queue| &queue.elections);
+        elections.iter().any(|(t0, t1)| *t0 <= to && *t1 >= from)
     }
 
     /// What the nemesis did that has any part in `from..=to`.

@@ -199,6 +199,18 @@ fn a_message_that_comes_back_long_after_its_ack_is_resurrected() {
 }
 
 #[test]
+fn a_message_that_comes_back_by_an_election_of_its_own_queue_is_a_duplicate() {
+    let back = |election| with([election, deliver(20_200 * MS, "a:4", true, "c2")]);
+    let election = |q: &str, t0, t1| {
+        at(t1 * MS, What::Election { q: vec![q.into()], t0: t0 * MS, t1: t1 * MS })
+    };
+    let report = back(election("q", 1_000, 2_000));
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_breaks(&back(election("other", 1_000, 2_000)), Promise::Resurrected);
+    assert_breaks(&back(election("q", 15_000, 16_000)), Promise::Resurrected);
+}
+
+#[test]
 fn a_message_that_comes_back_when_its_ack_was_near_a_fault_is_a_duplicate() {
     let report = with([fault("kill", 200 * MS, 300 * MS), deliver(400 * MS, "a:4", true, "c1")]);
     assert_eq!(report.verdict(), Verdict::Valid, "{report}");
