@@ -316,10 +316,13 @@ impl Operator {
             drop(connection);
             published
         };
-        let (said, k) = match self.runtime.block_on(publish) {
-            Ok(()) => (Said::Confirmed, Stage::Ok),
-            Err(error) if error.code() == Some(403) => (Said::Refused, Stage::Fail),
-            Err(_) => (Said::Nothing, Stage::Info),
+        // A node without room on its disk lets publishers wait, and the operator has a pause to end.
+        let published =
+            self.runtime.block_on(async { tokio::time::timeout(ANSWER, publish).await });
+        let (said, k) = match published {
+            Ok(Ok(())) => (Said::Confirmed, Stage::Ok),
+            Ok(Err(error)) if error.code() == Some(403) => (Said::Refused, Stage::Fail),
+            Ok(Err(_)) | Err(_) => (Said::Nothing, Stage::Info),
         };
         let q = Vec::new();
         self.recorder.saw(NAME, What::Pub { k, m: id, n: 0, q, h: None, returned: false });

@@ -171,8 +171,8 @@ pub(super) struct Facts {
     /// Times in which publishers tried.
     pub(super) load: Vec<(Nanos, Nanos)>,
     pub(super) healed: Option<Nanos>,
-    /// Queues that somebody sent something to after the heal.
-    pub(super) tried_after_heal: BTreeSet<u32>,
+    /// When somebody first sent something to a queue after the heal.
+    pub(super) tried_after_heal: BTreeMap<u32, Nanos>,
     pub(super) confirmed_after_heal: BTreeMap<u32, Nanos>,
     pub(super) delivered_after_heal: BTreeMap<u32, Nanos>,
     pub(super) marks: BTreeMap<MessageId, Marks>,
@@ -222,7 +222,9 @@ impl Facts {
                     publish.queues = q.iter().map(|queue| self.names.number(queue)).collect();
                     publish.checksum = *h;
                     if self.healed.is_some() {
-                        self.tried_after_heal.extend(publish.queues.iter().copied());
+                        for queue in &publish.queues {
+                            self.tried_after_heal.entry(*queue).or_insert(t);
+                        }
                     }
                 }
             }

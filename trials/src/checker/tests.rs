@@ -199,6 +199,30 @@ fn a_message_that_comes_back_long_after_its_ack_is_resurrected() {
 }
 
 #[test]
+fn a_queue_is_stuck_only_once_it_goes_on_and_somebody_sends_to_it() {
+    // Healed at 20.2 s; until the end of the load nothing came of `q` and nobody sent to `special`.
+    let late = |more: Vec<Event>| {
+        let is_late = |event: &Event| event.t > 20_200 * MS && event.t < 20_400 * MS;
+        let mut events: Vec<Event> = good().into_iter().filter(|it| !is_late(it)).collect();
+        events.push(publish(20_300 * MS, Stage::Inv, "b:0", 0));
+        events.push(publish(20_301 * MS, Stage::Ok, "b:0", 0));
+        events.push(deliver(50_000 * MS, "b:0", false, "c2"));
+        events.push(ack(50_001 * MS, "b:0", "c2"));
+        events.extend(more);
+        judge(events)
+    };
+    let pause = |t, k, on| at(t * MS, What::Pause { k, q: "q".into(), on });
+    let paused = |over| {
+        let asked = [pause(20_100, Stage::Inv, true), pause(20_101, Stage::Ok, true)];
+        let end = [pause(over, Stage::Inv, false), pause(over + 1, Stage::Ok, false)];
+        asked.into_iter().chain(end).collect()
+    };
+    assert_breaks(&late(Vec::new()), Promise::Stuck);
+    assert_breaks(&late(paused(21_000)), Promise::Stuck);
+    assert!(late(paused(40_000)).broken(Promise::Stuck).is_empty());
+}
+
+#[test]
 fn a_message_that_comes_back_by_an_election_of_its_own_queue_is_a_duplicate() {
     let back = |election| with([election, deliver(20_200 * MS, "a:4", true, "c2")]);
     let election = |q: &str, t0, t1| {
