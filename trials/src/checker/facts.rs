@@ -329,7 +329,10 @@ impl Facts {
             What::Election { q, t0, t1 } => {
                 for queue in q {
                     let queue = self.names.number(queue);
-                    self.queues.entry(queue).or_default().elections.push((*t0, *t1));
+                    // One that takes no part is nobody's to judge.
+                    if let Some(found) = self.queues.get_mut(&queue) {
+                        found.elections.push((*t0, *t1));
+                    }
                 }
             }
             What::Leap { .. } => self.leaps.push(t),
