@@ -18,7 +18,6 @@ mod brokers;
 mod cases;
 pub mod command;
 mod generate;
-mod http;
 mod leeway;
 mod pool;
 mod program;

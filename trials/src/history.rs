@@ -178,6 +178,9 @@ pub enum What {
     Leap { group: u32 },
     /// A group has another leader, or the same in a later term.
     Leads { group: u32, node: u32 },
+    /// The group of these queues got a leader of a later term between `t0` and `t1`: what trials of real processes can
+    /// see of it from outside.
+    Election { q: Vec<String>, t0: Nanos, t1: Nanos },
     /// Publishers try (`on`) or rest: confirms are missed only while they try.
     Load { on: bool },
     /// A queue's group went on with what one node had on its disk: with all that was confirmed before `since`,

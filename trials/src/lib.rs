@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod checker;
 pub mod differential;
 pub mod history;
+pub mod http;
 pub mod ladder;
 pub mod ports;
 pub mod postgres;

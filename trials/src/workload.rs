@@ -215,6 +215,21 @@ impl Plan {
         self
     }
 
+    /// Queues for what operators do, as well, and a connection that publishes to some of them.
+    pub fn with_operations(mut self) -> Self {
+        let operated = special::operated();
+        let channel = |special: &Special| ChannelPlan {
+            exchange: "",
+            key: special.name,
+            queues: vec![special.name],
+            retries: false,
+            special: Some(special.clone()),
+        };
+        self.publishers.push(operated[..special::OPERATED_FED].iter().map(channel).collect());
+        self.queues.extend(operated.into_iter().map(QueuePlan::special));
+        self
+    }
+
     /// The same for a cluster: a publisher and a consumer more, so that every node has some of each.
     pub fn everywhere(seed: u64) -> Self {
         let mut plan = Self::everyday(seed);

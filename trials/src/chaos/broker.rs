@@ -30,6 +30,8 @@ pub struct Place {
     pub of: u32,
     /// Where it listens for its peers.
     pub peer_port: u16,
+    /// Where it listens for operators.
+    pub http_port: u16,
 }
 
 /// How a broker is started.
@@ -214,11 +216,12 @@ impl Setup {
                 command.arg("serve").arg("--data-dir").arg(&self.data);
                 command.arg("--amqp").arg(self.address().to_string());
                 if let Some(node) = self.node {
-                    let Place { number, of, peer_port } = node;
+                    let Place { number, of, peer_port, http_port } = node;
                     let listens = format!("{}:{peer_port}", host(number));
                     command.args(["--node-id", &number.to_string()]);
                     command.args(["--peer-listen", &listens]).args(["--peers", &peers(of)]);
                     command.args(["--set", "loopback_users=none"]);
+                    command.args(["--http", &format!("{}:{http_port}", host(number))]);
                     command
                         .env("MILLRACE_CLUSTER_SECRET", "a secret of trials, which all nodes know");
                 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::Failure;
 use super::broker::{Broker, Kind, Place, Setup, rabbitmq_node};
 use super::clocks;
-use super::net::{NODES, Net, PEER_PORT, host};
+use super::net::{HTTP_PORT, NODES, Net, PEER_PORT, host};
 use super::status::{self, Status};
 
 /// Where clients connect, on every host.
@@ -67,7 +67,7 @@ impl Cluster {
         let setup = |node: u32| Setup {
             kind: plan.kind,
             path: plan.broker.clone(),
-            node: Some(Place { number: node, of, peer_port: PEER_PORT }),
+            node: Some(Place { number: node, of, peer_port: PEER_PORT, http_port: HTTP_PORT }),
             port: PORT,
             data: plan.data[node as usize - 1].clone(),
             log: plan.logs.join(format!("node-{node}.log")),

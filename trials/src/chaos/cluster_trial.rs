@@ -7,9 +7,11 @@ use tokio::runtime::Runtime;
 
 use super::broker::Kind;
 use super::cluster::{Cluster, Plan as ClusterPlan};
+use super::elections::Elections;
 use super::faults::{Fault, World, damage};
 use super::flaky_disk::mounted::MountedDisk;
 use super::net::NODES;
+use super::operations::Operations;
 use super::table::Outcome;
 use super::trial::{Options, small_files};
 use super::{Failure, clocks, net};
@@ -103,6 +105,8 @@ struct Trial {
     writing: Writing,
     load: Option<Load>,
     lane: Option<pika::Lane>,
+    operations: Option<Operations>,
+    elections: Option<Elections>,
     histories: Vec<PathBuf>,
     /// The node whose files were damaged.
     damaged: Option<u32>,
@@ -161,6 +165,8 @@ impl Trial {
             writing,
             load: None,
             lane: None,
+            operations: None,
+            elections: None,
             histories: vec![dir.join("history.jsonl")],
             damaged: None,
             is_whole: true,
@@ -211,7 +217,7 @@ impl Trial {
         if options.kind == Kind::Rabbitmq {
             plan.queue_type = Some("quorum".to_owned());
         } else {
-            plan = plan.with_specials();
+            plan = plan.with_specials().with_operations();
         }
         let pika = pika::is_possible(&options.python);
         if pika.is_ok() {
@@ -229,6 +235,14 @@ impl Trial {
                 self.lane = Some(lane);
             }
             Err(why) => self.notes.push(format!("skipped the clients with pika: {why}")),
+        }
+        if options.kind == Kind::Millrace {
+            let data = (1..=NODES).map(|node| self.cluster.node(node).setup.data.clone()).collect();
+            self.elections = Some(Elections::watch(data, self.recorder.clone())?);
+            let (nodes, recorder) = (target.addresses, self.recorder.clone());
+            let runtime = self.runtime.handle().clone();
+            let operations = Operations::start(nodes, options.seed, recorder, runtime)?;
+            self.operations = Some(operations);
         }
         Ok(())
     }
@@ -318,7 +332,19 @@ impl Trial {
         self.recorder.saw("nemesis", What::Fault { kind, node, t0, t1: now(), sectors });
     }
 
+    /// Nothing is paused from here on, and nothing is sent on.
+    fn end_operations(&mut self) -> Result<(), Failure> {
+        let Some(operations) = self.operations.take() else { return Ok(()) };
+        let done = operations.end().map_err(Failure::Broken)?;
+        self.notes.push(done.to_string());
+        match done.missing() {
+            Some(what) => Err(Failure::Broken(format!("operations: no {what} all the time"))),
+            None => Ok(()),
+        }
+    }
+
     fn drain(&mut self) -> Result<(), Failure> {
+        self.end_operations()?;
         self.end_lane()?;
         let load = self.load.as_mut().expect("there is load while rounds go on");
         self.runtime.block_on(async {
@@ -353,6 +379,11 @@ impl Trial {
         for node in 1..=NODES {
             self.cluster.node(node).go_on()?;
         }
+        if let Some(operations) = self.operations.take() {
+            // The run is lost already, for another reason.
+            let _ = operations.end();
+        }
+        self.elections = None;
         self.end_lane()?;
         let Self { runtime, recorder, writing, load, cluster, disks, histories, .. } = self;
         if let Some(load) = load {

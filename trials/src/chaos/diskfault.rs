@@ -38,7 +38,8 @@ pub(super) fn must_stop(broker: &mut Broker) -> Result<(), Failure> {
 fn names_file(log: &str, data: &str) -> bool {
     let is_named = |line: &str| {
         let what = line.split_once("sync of ").and_then(|(_, rest)| rest.split_once(" failed: "));
-        what.is_some_and(|(name, _)| !name.is_empty() && !name.contains(' '))
+        let is_name = |name: &str| !name.is_empty() && !name.contains(' ');
+        what.is_some_and(|(name, _)| is_name(name) || name == "the data directory")
     };
     log.lines().any(|line| is_named(line) && line.contains(data))
 }
@@ -261,6 +262,8 @@ mod tests {
         };
         assert!(names_file(&named("wal/00000002.wal"), "/data"));
         assert!(names_file(&named("groups"), "/data"));
+        assert!(names_file(&named("the data directory"), "/data"));
+        assert!(!names_file(&named("something or other"), "/data"));
         assert!(!names_file(&named("groups"), "/elsewhere"));
         let nameless = "millrace: the disk failed, so the node stops. The data directory is /data";
         assert!(!names_file(nameless, "/data"));

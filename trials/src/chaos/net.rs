@@ -24,6 +24,8 @@ pub const NODES_MAX: u32 = 5;
 pub const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
 /// Where nodes listen for each other.
 pub const PEER_PORT: u16 = 7000;
+/// Where nodes listen for operators.
+pub const HTTP_PORT: u16 = 15672;
 
 /// Set for the process inside the namespaces.
 const INSIDE: &str = "TRIALS_NAMESPACE";

@@ -30,25 +30,29 @@ fn empty(facts: &Facts, report: &mut Report) {
     }
 }
 
-/// Q9. Dead-letter queues get nothing by themselves, so they only have to be empty in the end.
+/// Q9. Dead-letter queues get nothing by themselves, so they only have to be empty in the end. Time begins with the heal,
+/// or when somebody first sends to a queue that is left out at times, or when a pause is over.
 fn stuck(facts: &Facts, rules: &Rules, report: &mut Report) {
     let Some(healed) = facts.healed else {
         report.doubts.push("the run was never healed".to_owned());
         return;
     };
-    let until = healed.saturating_add(rules.stuck_after);
-    let in_time = |at: Option<&Nanos>| at.is_some_and(|at| *at <= until);
-    for (number, _) in facts.queues.iter().filter(|(_, queue)| !queue.takes_dead) {
+    let until = |since: Nanos| since.saturating_add(rules.stuck_after);
+    let in_time = |since, at: Option<&Nanos>| at.is_some_and(|at| *at <= until(since));
+    for (number, queue) in facts.queues.iter().filter(|(_, queue)| !queue.takes_dead) {
         let name = facts.names.name(*number);
         // One that is full refuses; and publishers to queues with arguments may pass one over.
         let is_special = facts.traits(*number).is_some();
         let refuses = facts.traits(*number).is_some_and(|traits| traits.refuses);
-        let is_tried = !is_special || facts.tried_after_heal.contains(number);
-        if is_tried && !refuses && !in_time(facts.confirmed_after_heal.get(number)) {
+        let tried = facts.tried_after_heal.get(number).copied();
+        let tried = if is_special { tried } else { Some(healed) };
+        let confirmed = facts.confirmed_after_heal.get(number);
+        if !refuses && tried.is_some_and(|since| !in_time(since, confirmed)) {
             report.violate(Promise::Stuck, format!("no confirm for {name} after the heal"));
         }
         // From others all may go another way than to a consumer.
-        if facts.traits(*number).is_none() && !in_time(facts.delivered_after_heal.get(number)) {
+        let goes_on = queue.pauses.over_by(healed, until(healed));
+        if !is_special && !in_time(goes_on, facts.delivered_after_heal.get(number)) {
             report.violate(Promise::Stuck, format!("no delivery from {name} after the heal"));
         }
     }

@@ -78,8 +78,10 @@ pub(super) struct Queue {
     /// In the order in which they were asked for.
     pub(super) purges: Vec<Purge>,
     pub(super) pauses: Pauses,
-    /// Where any message in it may be sent on to.
-    pub(super) retried_to: BTreeSet<u32>,
+    /// Where any message in it may be sent on to, and since when.
+    pub(super) retried_to: BTreeMap<u32, Nanos>,
+    /// Between which times it got another leader, where that was looked at from outside.
+    pub(super) elections: Vec<(Nanos, Nanos)>,
     pub(super) rescue: Option<Rescue>,
     pub(super) books: Option<Books>,
     /// Those that may have been in force for it, by their names.
@@ -169,8 +171,8 @@ pub(super) struct Facts {
     /// Times in which publishers tried.
     pub(super) load: Vec<(Nanos, Nanos)>,
     pub(super) healed: Option<Nanos>,
-    /// Queues that somebody sent something to after the heal.
-    pub(super) tried_after_heal: BTreeSet<u32>,
+    /// When somebody first sent something to a queue after the heal.
+    pub(super) tried_after_heal: BTreeMap<u32, Nanos>,
     pub(super) confirmed_after_heal: BTreeMap<u32, Nanos>,
     pub(super) delivered_after_heal: BTreeMap<u32, Nanos>,
     pub(super) marks: BTreeMap<MessageId, Marks>,
@@ -220,7 +222,9 @@ impl Facts {
                     publish.queues = q.iter().map(|queue| self.names.number(queue)).collect();
                     publish.checksum = *h;
                     if self.healed.is_some() {
-                        self.tried_after_heal.extend(publish.queues.iter().copied());
+                        for queue in &publish.queues {
+                            self.tried_after_heal.entry(*queue).or_insert(t);
+                        }
                     }
                 }
             }
@@ -322,6 +326,15 @@ impl Facts {
             }
             What::Clock { .. } => self.has_set_clocks = true,
             What::Leads { .. } => self.leaders.push(t),
+            What::Election { q, t0, t1 } => {
+                for queue in q {
+                    let queue = self.names.number(queue);
+                    // One that takes no part is nobody's to judge.
+                    if let Some(found) = self.queues.get_mut(&queue) {
+                        found.elections.push((*t0, *t1));
+                    }
+                }
+            }
             What::Leap { .. } => self.leaps.push(t),
             What::Load { on: true } => self.load.push((t, Nanos::MAX)),
             What::Load { on: false } => {
@@ -377,6 +390,12 @@ impl Facts {
     /// Whether a fault has any part in `from..=to`.
     pub(super) fn harmed_within(&self, from: Nanos, to: Nanos) -> bool {
         self.faults.iter().take_while(|fault| fault.t0 <= to).any(|fault| fault.t1 >= from)
+    }
+
+    /// Whether the queue may have got another leader in `from..=to`, as was seen from outside.
+    pub(super) fn elected_within(&self, queue: u32, from: Nanos, to: Nanos) -> bool {
+        let elections = self.queues.get(&queue).map_or(&[][..], |queue| &queue.elections);
+        elections.iter().any(|(t0, t1)| *t0 <= to && *t1 >= from)
     }
 
     /// What the nemesis did that has any part in `from..=to`.

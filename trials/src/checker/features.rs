@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Delivery, Facts, Publish, Purge};
+use super::facts::{Delivery, Facts, Outcome, Publish, Purge, Settle};
 use super::{Promise, Report, Rules};
 use crate::history::{Marks, MessageId, Nanos, Traits, Why};
 
@@ -93,12 +93,11 @@ fn deaths(facts: &Facts, rules: &Rules, report: &mut Report) {
                     traits.max_length.is_some()
                         || facts.is_under(*queue, *id, *t, |traits| traits.max_length.is_some())
                 }
-                Why::Rejected => taken.is_some_and(|taken| {
-                    let is_reject = |settle: &super::facts::Settle| {
-                        settle.outcome == super::facts::Outcome::Rejected && settle.t < *t
-                    };
-                    taken.settles.iter().any(is_reject)
-                }),
+                Why::Rejected => {
+                    let is_reject = |it: &Settle| it.outcome == Outcome::Rejected && it.t < *t;
+                    taken.is_some_and(|taken| taken.settles.iter().any(is_reject))
+                        || facts.may_be_sent_on(*queue, *id, *t)
+                }
                 Why::Exhausted => {
                     traits.delivery_limit.is_some()
                         || facts.is_under(*queue, *id, *t, |traits| traits.delivery_limit.is_some())

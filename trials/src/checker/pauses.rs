@@ -51,6 +51,12 @@ impl Pauses {
         }
     }
 
+    /// From when on the queue gives messages away: after the last pause that has any part in `from..=to`.
+    pub(super) fn over_by(&self, from: Nanos, to: Nanos) -> Nanos {
+        let within = self.all.iter().filter(|pause| pause.asked <= to && pause.over >= from);
+        within.map(|pause| pause.over).fold(from, Nanos::max)
+    }
+
     fn last(&mut self, change: impl FnOnce(&mut Pause)) {
         if let Some(pause) = self.all.last_mut() {
             change(pause);

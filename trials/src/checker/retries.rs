@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use super::facts::Facts;
 use super::{Promise, Report, features};
-use crate::history::{MessageId, Nanos, Stage};
+use crate::history::{MessageId, Nanos, Stage, Why};
 
 /// How one message was sent on from one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retried {
+    /// When it was first taken, to be sent on.
+    since: Nanos,
     /// When it was first sent where, since it was taken last.
     sent: Vec<(Nanos, u32)>,
     /// The same for those that were let go of.
@@ -30,15 +32,16 @@ impl Facts {
         let from = self.names.number(from);
         let to: Vec<u32> = to.iter().map(|queue| self.names.number(queue)).collect();
         let Some(message) = message else {
-            self.queues.entry(from).or_default().retried_to.extend(&to);
             for queue in to {
+                self.queues.entry(from).or_default().retried_to.entry(queue).or_insert(t);
                 self.queues.entry(queue).or_default().takes_dead = true;
             }
             return;
         };
         let id = self.names.message(message);
         self.came_again.insert(id);
-        let retried = self.retried.entry((from, id)).or_default();
+        let first = || Retried { since: t, ..Retried::default() };
+        let retried = self.retried.entry((from, id)).or_insert_with(first);
         match stage {
             Stage::Inv => {
                 retried.ever.extend(&to);
@@ -59,12 +62,26 @@ impl Facts {
     pub(super) fn sent_on(&self, queue: u32, id: MessageId) -> impl Iterator<Item = u32> {
         let found = self.retried.get(&(queue, id));
         let alone = found.into_iter().flat_map(|it| it.ever.iter().copied());
-        let any = self.queues.get(&queue).into_iter().flat_map(|found| &found.retried_to);
+        let any = self.queues.get(&queue).into_iter().flat_map(|found| found.retried_to.keys());
         alone.chain(any.copied())
+    }
+
+    /// Whether a message may have been sent on from a queue by `t`. It says of itself that it was rejected there: a retry
+    /// leaves the trace that a consumer's refusal leaves.
+    pub(super) fn may_be_sent_on(&self, queue: u32, id: MessageId, t: Nanos) -> bool {
+        let is_alone = self.retried.get(&(queue, id)).is_some_and(|it| it.since <= t);
+        let found = self.queues.get(&queue);
+        let is_any = found.is_some_and(|it| it.retried_to.values().any(|since| *since <= t));
+        is_alone || is_any
     }
 }
 
 pub(super) fn judge(facts: &Facts, report: &mut Report) {
+    // Which of them an operator of real processes sent on, only they themselves say. Q1 judges whether they came.
+    let is_any = |queue: &u32| facts.queues.get(queue).is_some_and(|it| !it.retried_to.is_empty());
+    let says_so = |deaths: &[(Nanos, Why)]| deaths.iter().any(|(_, why)| *why == Why::Rejected);
+    let seen = facts.deaths.iter().filter(|((from, _), deaths)| is_any(from) && says_so(deaths));
+    report.counts.retried += seen.count() as u64;
     for ((from, id), retried) in &facts.retried {
         for (sent, to) in &retried.done {
             report.counts.retried += 1;
@@ -170,10 +187,26 @@ mod tests {
         assert!(broken(Promise::Retried, taken_once), "both were sent, and one came");
     }
 
+    /// Any in `dead` may be sent on to `other`.
+    fn any(t: u64) -> Event {
+        let (k, q, to) = (Stage::Inv, "dead".to_owned(), vec!["other".to_owned()]);
+        at(t, What::Retry { k, q, m: None, to })
+    }
+
     #[test]
     fn where_any_may_be_sent_on_each_may_come() {
-        let (k, q, to) = (Stage::Inv, "dead".to_owned(), vec!["other".to_owned()]);
-        let any = at(10, What::Retry { k, q, m: None, to });
-        assert!(!broken(Promise::Unexpected, vec![any, got(12, "other")]));
+        assert!(!broken(Promise::Unexpected, vec![any(10), got(12, "other")]));
+    }
+
+    #[test]
+    fn what_is_sent_on_says_that_it_was_rejected_where_it_lay_and_nothing_else_does() {
+        let died = |t, q: &str, why| at(t, What::Died { q: q.into(), m: "a:1".into(), why });
+        let rejected = |t| died(t, "dead", Why::Rejected);
+        assert!(broken(Promise::Killed, vec![rejected(12)]), "nobody refused it or sent it on");
+        assert!(!broken(Promise::Killed, vec![any(10), rejected(12)]));
+        assert!(!broken(Promise::Killed, vec![retry(10, Stage::Fail, &[]), rejected(12)]));
+        assert!(broken(Promise::Killed, vec![any(13), rejected(12)]), "it was not asked for");
+        assert!(broken(Promise::Killed, vec![any(10), died(12, "q", Why::Rejected)]), "elsewhere");
+        assert!(broken(Promise::Killed, vec![any(10), died(12, "dead", Why::Expired)]));
     }
 }

@@ -199,6 +199,42 @@ fn a_message_that_comes_back_long_after_its_ack_is_resurrected() {
 }
 
 #[test]
+fn a_queue_is_stuck_only_once_it_goes_on_and_somebody_sends_to_it() {
+    // Healed at 20.2 s; until the end of the load nothing came of `q` and nobody sent to `special`.
+    let late = |more: Vec<Event>| {
+        let is_late = |event: &Event| event.t > 20_200 * MS && event.t < 20_400 * MS;
+        let mut events: Vec<Event> = good().into_iter().filter(|it| !is_late(it)).collect();
+        events.push(publish(20_300 * MS, Stage::Inv, "b:0", 0));
+        events.push(publish(20_301 * MS, Stage::Ok, "b:0", 0));
+        events.push(deliver(50_000 * MS, "b:0", false, "c2"));
+        events.push(ack(50_001 * MS, "b:0", "c2"));
+        events.extend(more);
+        judge(events)
+    };
+    let pause = |t, k, on| at(t * MS, What::Pause { k, q: "q".into(), on });
+    let paused = |over| {
+        let asked = [pause(20_100, Stage::Inv, true), pause(20_101, Stage::Ok, true)];
+        let end = [pause(over, Stage::Inv, false), pause(over + 1, Stage::Ok, false)];
+        asked.into_iter().chain(end).collect()
+    };
+    assert_breaks(&late(Vec::new()), Promise::Stuck);
+    assert_breaks(&late(paused(21_000)), Promise::Stuck);
+    assert!(late(paused(40_000)).broken(Promise::Stuck).is_empty());
+}
+
+#[test]
+fn a_message_that_comes_back_by_an_election_of_its_own_queue_is_a_duplicate() {
+    let back = |election| with([election, deliver(20_200 * MS, "a:4", true, "c2")]);
+    let election = |q: &str, t0, t1| {
+        at(t1 * MS, What::Election { q: vec![q.into()], t0: t0 * MS, t1: t1 * MS })
+    };
+    let report = back(election("q", 1_000, 2_000));
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert_breaks(&back(election("other", 1_000, 2_000)), Promise::Resurrected);
+    assert_breaks(&back(election("q", 15_000, 16_000)), Promise::Resurrected);
+}
+
+#[test]
 fn a_message_that_comes_back_when_its_ack_was_near_a_fault_is_a_duplicate() {
     let report = with([fault("kill", 200 * MS, 300 * MS), deliver(400 * MS, "a:4", true, "c1")]);
     assert_eq!(report.verdict(), Verdict::Valid, "{report}");

@@ -11,8 +11,9 @@ use crate::chaos::net::NODES;
 
 /// How long a node may take to hear that it is refused.
 const REFUSED: Duration = Duration::from_secs(60);
-/// Where the second process on one host listens.
-const TWIN_PORTS: (u16, u16) = (5673, 7001);
+/// Where the second process on one host listens for clients, peers and operators. With a port of the first it would
+/// be refused for that, before anybody looks at its directory.
+const TWIN_PORTS: (u16, u16, u16) = (5673, 7001, 15673);
 
 /// A node comes back with the directory of an earlier start. It must be told so and end; with the
 /// newest one it is a member again.
@@ -166,9 +167,10 @@ pub(super) fn twin_takes_over(world: &mut World<'_>) -> Result<Bite, Failure> {
 
 /// A process with the same number on the same host, with ports and a directory of its own.
 fn twin_of(setup: &Setup) -> Setup {
+    let (port, peer_port, http_port) = TWIN_PORTS;
     Setup {
-        port: TWIN_PORTS.0,
-        node: setup.node.map(|node| Place { peer_port: TWIN_PORTS.1, ..node }),
+        port,
+        node: setup.node.map(|node| Place { peer_port, http_port, ..node }),
         data: setup.data.with_extension("twin"),
         log: setup.log.with_extension("twin.log"),
         ..setup.clone()

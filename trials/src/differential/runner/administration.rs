@@ -5,15 +5,19 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use amqp::FieldValue;
 use serde_json::{Value, json};
 
-use super::super::http;
 use super::super::program::{Operation, Program, Verb};
 use super::names;
+use crate::http::{self, GUEST};
 
 /// The second user's password.
 pub(super) const PASSWORD: &str = "a secret of trials";
+/// How long a broker may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Options of a policy that are no part of its definition.
 const ABOUT: [&str; 3] = ["operator", "priority", "to"];
 
@@ -30,7 +34,8 @@ impl Administration<'_> {
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> io::Result<u16> {
-        http::ask(self.http, method, path, body)
+        let answer = http::ask(self.http, GUEST, (method, path), body, ANSWER_MAX)?;
+        Ok(answer.status)
     }
 
     /// The second user comes, and may do nothing yet.
@@ -86,7 +91,7 @@ impl Administration<'_> {
         let definition: serde_json::Map<String, Value> = options
             .filter_map(|(name, value)| {
                 let value = names::own_value(self.prefix, value.as_ref()?);
-                Some((name.clone(), http::json(&value)))
+                Some((name.clone(), as_json(&value)))
             })
             .collect();
         json!({
@@ -133,4 +138,27 @@ impl Administration<'_> {
 /// A prefix has dots, which stand for themselves.
 fn escaped(prefix: &str) -> String {
     prefix.replace('.', r"\.")
+}
+
+/// A value of a script as JSON.
+fn as_json(value: &FieldValue) -> Value {
+    match value {
+        FieldValue::I32(number) => Value::from(*number),
+        FieldValue::I64(number) => Value::from(*number),
+        FieldValue::F64(number) => Value::from(*number),
+        FieldValue::Bool(truth) => Value::from(*truth),
+        FieldValue::LongStr(text) => Value::from(String::from_utf8_lossy(text).into_owned()),
+        FieldValue::Array(values) => values.iter().map(as_json).collect(),
+        FieldValue::I8(_)
+        | FieldValue::U8(_)
+        | FieldValue::I16(_)
+        | FieldValue::U16(_)
+        | FieldValue::U32(_)
+        | FieldValue::F32(_)
+        | FieldValue::Decimal { .. }
+        | FieldValue::Bytes(_)
+        | FieldValue::Timestamp(_)
+        | FieldValue::Table(_)
+        | FieldValue::Void => Value::Null,
+    }
 }
