@@ -31,6 +31,8 @@ pub(crate) struct Tails {
     streams: BTreeMap<QueueId, Readers>,
     /// Streams where a tail may be sent something.
     touched: BTreeSet<QueueId>,
+    /// Streams that were paused when that was so: nobody says when they go on.
+    paused: BTreeSet<QueueId>,
     /// Bytes in the buffers of all tails.
     buffered: usize,
 }
@@ -197,6 +199,7 @@ impl Tails {
     /// This node leads no longer: those of its own sessions, as the next leader is told of them.
     pub(crate) fn take(&mut self, is_ours: impl Fn(SessionId) -> bool) -> Vec<Attachment> {
         self.touched.clear();
+        self.paused.clear();
         self.buffered = 0;
         let mut left = Vec::new();
         for (queue, readers) in std::mem::take(&mut self.streams) {
@@ -245,10 +248,12 @@ impl Tails {
         bodies: &Bodies,
         group_effects: &mut Vec<GroupEffect>,
     ) {
+        self.touched.append(&mut self.paused);
         while let Some(queue) = self.touched.pop_first() {
             let Some(readers) = self.streams.get_mut(&queue) else { continue };
             let Some(from) = machine.seq_at(queue, StreamOffset::First) else { continue };
             if machine.settings(queue).is_none_or(|settings| settings.is_paused) {
+                self.paused.insert(queue);
                 continue;
             }
             let kept = from..machine.next_seq(queue).unwrap_or(from);

@@ -183,3 +183,22 @@ fn who_reads_a_stream_that_is_deleted_is_told() {
         |it: &Answer| matches!(it, Answer::Cancelled { consumer: of, .. } if *of == consumer);
     assert!(told.iter().any(is_told), "{told:?}");
 }
+
+#[test]
+fn who_reads_a_paused_stream_waits_and_goes_on_where_it_was() {
+    let mut node = Node::new(1);
+    let place = stream(&mut node, Retention::default());
+    publish(&mut node, place, 1..3);
+    node.attach(BOB, place, from(StreamOffset::First, 100));
+    assert_eq!(bodies(&node.got(BOB)), ["1", "2"]);
+    for (by, seen) in [(Some("guest".to_owned()), 3..3), (None, 3..5)] {
+        let (vhost, name) = ("/".to_owned(), "events".to_owned());
+        node.submit(ANN, change(CatalogCommand::PauseQueue { vhost, name, by }));
+        node.run_to_quiet();
+        node.told(ANN);
+        if seen.is_empty() {
+            publish(&mut node, place, 3..5);
+        }
+        assert_eq!(bodies(&node.got(BOB)), numbers(seen), "also without a publish");
+    }
+}
