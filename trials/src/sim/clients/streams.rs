@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use cluster::shard::Shard;
 use cluster::{Answer, Request, Ticket};
-use machine::{Arguments, CatalogReply, GroupId, QueueId, SessionId, Value, Version};
+use machine::{Arguments, CatalogReply, GroupId, QueueId, QueueStatus, SessionId, Value, Version};
 
 use super::{Home, Outside};
 use crate::history::What;
@@ -60,6 +60,9 @@ const PLANS: [Plan; 3] = [
 ];
 /// A declaration that is not answered after so long is asked again over another connection.
 const TIMEOUT: Micros = 10_000_000;
+const DECLARE: Ticket = Ticket(1);
+/// How a stream stands: this and its place among them.
+const STATUS: u64 = 10;
 
 /// What they may do now.
 #[derive(Clone, Copy)]
@@ -83,11 +86,14 @@ pub(super) struct Streams {
     is_draining: bool,
 }
 
-/// The one that declares the streams.
+/// The one that declares the streams, and in the end asks how they stand.
 #[derive(Default)]
 struct Keeper {
     home: Option<Home>,
     asked: Option<Micros>,
+    /// The stream that is asked about next, and what was told of each since nothing is published any more.
+    turn: usize,
+    told: [Option<QueueStatus>; PLANS.len()],
 }
 
 /// What was done how often.
@@ -145,7 +151,7 @@ impl Streams {
         let Self { chance, shelves, writers, readers, .. } = self;
         if let Some(nth) = number.checked_sub(1 + writers.len()) {
             let reader = &mut readers[nth];
-            reader.act(mood, &mut shelves[reader.stream], chance, outside);
+            reader.act(mood, &shelves[reader.stream], chance, outside);
         } else if let Some(nth) = number.checked_sub(1) {
             let writer = &mut writers[nth];
             writer.act(mood, &mut shelves[writer.stream], chance, outside);
@@ -171,7 +177,7 @@ impl Streams {
     /// Declares what is not there.
     fn keep(&mut self, outside: &mut Outside<'_>) {
         let Some(home) = self.keeper.home else {
-            self.keeper = Keeper { home: outside.connect(), asked: None };
+            self.keeper.home = outside.connect();
             return;
         };
         if let Some(asked) = self.keeper.asked {
@@ -194,7 +200,32 @@ impl Streams {
                 let flags = [true, false, false];
                 let command = outside.declaration(home, plan.name, flags, arguments(plan));
                 self.keeper.asked = Some(outside.now);
-                return outside.ask(home, vec![Request::Catalog { ticket: Ticket(1), command }]);
+                return outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
+            }
+        }
+        let turn = self.keeper.turn;
+        if let Some((queue, group)) = self.shelves[turn].place.filter(|_| self.is_draining) {
+            self.keeper.asked = Some(outside.now);
+            self.keeper.turn = (turn + 1) % PLANS.len();
+            let ticket = Ticket(STATUS + turn as u64);
+            outside.ask(home, vec![Request::Status { ticket, group, queue }]);
+        }
+    }
+
+    fn keeper_hears(&mut self, answer: Answer, diary: &mut Diary) {
+        self.keeper.asked = None;
+        match answer {
+            Answer::Catalog { ticket: DECLARE, reply: CatalogReply::QueueDeclared { .. } } => {}
+            Answer::Status { ticket: Ticket(number), status } => {
+                if let Some(told) = self.keeper.told.get_mut((number - STATUS) as usize) {
+                    *told = status;
+                }
+            }
+            // What is not known to be done is asked again.
+            Answer::AppendFailed { .. } => {}
+            other => {
+                let text = format!("who declares streams was told {other:?}");
+                diary.saw("streams", What::Protocol { text });
             }
         }
     }
@@ -208,20 +239,11 @@ impl Streams {
     ) {
         let is_home = |home: Option<Home>| is_of(home, session, life);
         if is_home(self.keeper.home) {
-            self.keeper.asked = None;
-            let is_done =
-                matches!(answer, Answer::Catalog { reply: CatalogReply::QueueDeclared { .. }, .. });
-            // What is not known to be done is asked again.
-            if !is_done && !matches!(answer, Answer::AppendFailed { .. }) {
-                let text = format!("who declares streams was told {answer:?}");
-                outside.diary.saw("streams", What::Protocol { text });
-            }
-            return;
+            return self.keeper_hears(answer, outside.diary);
         }
         if let Some(writer) = self.writers.iter_mut().find(|it| is_home(it.home)) {
             writer.answered(answer, &mut self.shelves[writer.stream], outside);
-        }
-        if let Some(at) = self.readers.iter().position(|it| is_home(it.home)) {
+        } else if let Some(at) = self.readers.iter().position(|it| is_home(it.home)) {
             // What is thrown away in the same step is known before what comes behind it.
             self.look(outside);
             let reader = &mut self.readers[at];
@@ -248,6 +270,7 @@ impl Streams {
     /// Nothing more is published. One reader of each stream begins with the first message, in a session of its own.
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
+        self.keeper.told = Default::default();
         let mut before = None;
         for reader in &mut self.readers {
             if before.replace(reader.stream) != Some(reader.stream) {
@@ -262,9 +285,23 @@ impl Streams {
             && self.readers.iter().all(|reader| reader.has_all(&self.shelves[reader.stream]))
     }
 
-    /// What is kept that should be gone by now.
+    /// What is kept that should be gone by now, or what a leader knows that is not so.
     pub(super) fn differs(&self) -> Option<String> {
-        self.shelves.iter().find_map(|shelf| shelf.keeps_too_much(self.now, self.has_jumped))
+        self.shelves.iter().zip(&self.keeper.told).enumerate().find_map(
+            |(stream, (shelf, told))| {
+                shelf.place?;
+                let readers = self.readers.iter().filter(|it| it.stream == stream && it.reads());
+                let should = (shelf.kept(), readers.count() as u64);
+                let is = told.as_ref().map(|told| (told.ready, u64::from(told.consumers)));
+                if is != Some(should) {
+                    let name = shelf.name;
+                    return Some(format!(
+                        "{name} has messages and readers {should:?}, its leader knows of {is:?}"
+                    ));
+                }
+                shelf.keeps_too_much(self.now, self.has_jumped)
+            },
+        )
     }
 
     /// Writes down what was left.

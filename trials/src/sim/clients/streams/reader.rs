@@ -83,7 +83,7 @@ impl Reader {
     pub(super) fn act(
         &mut self,
         mood: Mood,
-        shelf: &mut Shelf,
+        shelf: &Shelf,
         chance: &mut Chance,
         outside: &mut Outside<'_>,
     ) {
@@ -114,7 +114,7 @@ impl Reader {
     fn attach(
         &mut self,
         home: Home,
-        shelf: &mut Shelf,
+        shelf: &Shelf,
         chance: &mut Chance,
         outside: &mut Outside<'_>,
     ) {
@@ -264,6 +264,10 @@ impl Reader {
                 self.credit = 0;
             }
         }
+    }
+
+    pub(super) fn reads(&self) -> bool {
+        self.state == State::Attached
     }
 
     /// Whether it reads, and has read all that there is.

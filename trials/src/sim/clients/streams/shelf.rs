@@ -124,6 +124,11 @@ impl Shelf {
         self.end
     }
 
+    /// How many messages are kept.
+    pub(super) fn kept(&self) -> u64 {
+        self.end.saturating_sub(self.first)
+    }
+
     /// Whether nothing is left for who has read all before `next`.
     pub(super) fn is_read(&self, next: u64) -> bool {
         next.max(self.first) >= self.end
@@ -159,7 +164,7 @@ impl Shelf {
                 None
             }
             Start::Since(time) => {
-                self.promised.push(promise(time, true));
+                self.promised.push(promise(time + SLACK_MS * 1000, true));
                 None
             }
             Start::Last => None,
@@ -235,8 +240,8 @@ impl Shelf {
             && let Some((id, at)) = newest
             && (now - at) / 1000 + SLACK_MS < age_ms
         {
-            let ms = (now - at) / 1000;
-            self.violated(format!("{id} is gone {ms} ms after it was published"));
+            let text = format!("{id} is gone {} ms after it was published", (now - at) / 1000);
+            self.violated(text);
         }
     }
 
