@@ -277,7 +277,10 @@ impl Shelf {
                     .push(format!("{channel}: message {before} is at {at}, and {number} at {seq}"));
             }
         }
-        for Promised { reader, at, since, is_by_time } in &self.promised {
+        // Who begins with the oldest that is kept does not get what is gone.
+        let (keeps_all, first) = (self.keeps_all(), self.first);
+        let promised = self.promised.iter().filter(|it| keeps_all || it.at > first);
+        for Promised { reader, at, since, is_by_time } in promised {
             let is_missed = |known: &&Known| {
                 let is_later = known.published.at > *since;
                 is_later && known.seq.is_some_and(|seq| seq < *at) && !(*is_by_time && has_jumped)
@@ -288,7 +291,7 @@ impl Shelf {
                 format!("{reader} begins at {at}: {id} is before that, and published after {ms} ms")
             }));
         }
-        let (first, jumps) = (self.first, std::mem::take(&mut self.jumps));
+        let jumps = std::mem::take(&mut self.jumps);
         let early = jumps.iter().filter(|(_, seq)| *seq > first);
         found.extend(early.map(|(reader, seq)| {
             format!("{reader} went on at {seq}, and what is kept begins with {first}")
@@ -417,5 +420,9 @@ mod tests {
         assert!(!begins(Start::Since(450_000), 6) && begins(Start::Since(450_000), 7));
         assert!(!begins(Start::At(4), 4) && begins(Start::At(4), 5) && begins(Start::At(4), 3));
         assert!(!begins(Start::First, 1) && begins(Start::First, 2));
+        let mut few = all_read(filled(shelf(Some(1_000), None)), 0..10);
+        few.attached("r", Start::Since(450_000), 8, 450_000);
+        few.stands(8..11, 1_000_000, false);
+        assert!(!is_broken(few), "what is gone is gone");
     }
 }
