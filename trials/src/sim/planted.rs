@@ -160,7 +160,8 @@ const PLANTED: &[Planted] = &[
         Some(16),
     ),
     planted("retry_settled_first", &["let go of first"], OPERATION_SEEDS, Some(1)),
-    planted("stream_next_again", GAP, STREAM_SEEDS, None),
+    // A leader must change before a reader is sent its first message.
+    planted("stream_next_again", GAP, STREAM_SEEDS, Some(47)),
     planted("stream_place_forgotten", &["has all before"], STREAM_SEEDS, Some(1)),
     planted("stream_reader_not_rejoined", &["stalls"], STREAM_SEEDS, Some(2)),
     planted("stream_next_beyond", &["is before that"], STREAM_SEEDS, Some(1)),
