@@ -32,7 +32,7 @@ use machine::{NodeId, Version};
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, Stage, What};
 use agenda::{Event as Occasion, Micros};
-pub use clients::AmqpCounts;
+pub use clients::{AmqpCounts, StreamCounts};
 use watch::Status;
 use world::{Death, World};
 
@@ -63,6 +63,8 @@ pub struct Size {
     pub has_policies: bool,
     /// Somebody pauses queues, and somebody sends dead letters on.
     pub has_operations: bool,
+    /// There are streams, which some publish to and some read.
+    pub has_streams: bool,
     pub versions: Versions,
 }
 
@@ -109,6 +111,7 @@ impl Default for Size {
             has_sessions: false,
             has_policies: false,
             has_operations: false,
+            has_streams: false,
             versions: Versions::First,
         }
     }
@@ -157,6 +160,7 @@ pub struct Counts {
     /// Pauses that began or ended, and dead letters that were sent on.
     pub pauses: u64,
     pub retried: u64,
+    pub streams: StreamCounts,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -192,6 +196,7 @@ impl std::ops::AddAssign for Counts {
         self.examined += other.examined;
         self.pauses += other.pauses;
         self.retried += other.retried;
+        self.streams += other.streams;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -250,6 +255,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         examined: world.clients.administered().1,
         pauses: world.clients.operations().0,
         retried: world.clients.operations().1,
+        streams: world.clients.stream_counts(),
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

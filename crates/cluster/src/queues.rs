@@ -276,6 +276,9 @@ impl Queues {
         group_effects: &mut Vec<GroupEffect>,
     ) {
         self.tails.end_sessions(is_of_node);
+        if planted::is("stream_reader_not_rejoined") {
+            return;
+        }
         for Attachment { queue, consumer, spec, .. } in
             readers.into_iter().filter(|it| it.is_attached)
         {

@@ -223,7 +223,9 @@ impl Remote {
                 };
                 if result.is_ok() {
                     // What "next" is the next leader would answer otherwise.
-                    spec.start = at.map(StreamOffset::At).or(spec.start);
+                    if !planted::is("stream_next_again") {
+                        spec.start = at.map(StreamOffset::At).or(spec.start);
+                    }
                     let (is_attached, held) = (true, Ranges::new());
                     let attachment = Attachment { queue, consumer, spec, is_attached, held };
                     self.consumers.insert((queue, consumer), attachment);
@@ -244,7 +246,9 @@ impl Remote {
                 if found.spec.start.is_some() {
                     // Who reads a stream holds nothing: the next leader goes on behind what came.
                     let next = delivery.first_seq + u64::from(delivery.count);
-                    found.spec.start = Some(StreamOffset::At(next));
+                    if !planted::is("stream_place_forgotten") {
+                        found.spec.start = Some(StreamOffset::At(next));
+                    }
                 } else if !found.spec.no_ack {
                     self.hold(delivery);
                 }

@@ -91,6 +91,14 @@ impl Tail {
             0 => run.clone(),
             before => split(queue, run, before as u32).1,
         };
+        let run = if planted::is("tail_skips_fetched") && run.count > 1 {
+            split(queue, &run, 1).1
+        } else if planted::is("tail_reads_beside") && run.count > 1 {
+            let (first_seq, run) = (run.first_seq, split(queue, &run, 1).1);
+            Run { first_seq, ..run }
+        } else {
+            run
+        };
         self.buffered += run.bytes.len();
         self.buffer.push_back(run);
     }

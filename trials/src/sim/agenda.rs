@@ -108,6 +108,10 @@ pub(super) enum Event {
     Pauser,
     /// Dead letters are sent on.
     Retrier,
+    /// Somebody publishes to a stream, reads one, or declares them.
+    Stream {
+        number: usize,
+    },
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

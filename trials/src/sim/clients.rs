@@ -18,6 +18,7 @@ mod peeker;
 pub(super) mod plans;
 mod publisher;
 mod retrier;
+mod streams;
 mod sweeper;
 mod visitor;
 
@@ -57,6 +58,8 @@ use peeker::Peeker;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
 use retrier::Retrier;
+pub use streams::StreamCounts;
+use streams::Streams;
 use sweeper::Sweeper;
 use visitor::Visitor;
 
@@ -80,6 +83,7 @@ enum Who {
     Examiner,
     Pauser,
     Retrier,
+    Streams,
 }
 
 /// What clients see of the world.
@@ -200,6 +204,8 @@ pub(super) struct Clients {
     /// None: no queue is paused, and no dead letter is sent on.
     pauser: Option<Pauser>,
     retrier: Option<Retrier>,
+    /// None: there are no streams.
+    streams: Option<Streams>,
     /// Nobody leaves of his own will.
     is_steady: bool,
     /// Nothing comes in, and consumers settle all they get.
@@ -258,6 +264,7 @@ impl Clients {
             examiner: Examiner::new(Clock::new()),
             pauser: size.has_operations.then(|| Pauser::new(seed, &plans)),
             retrier: size.has_operations.then(|| Retrier::new(seed)),
+            streams: size.has_streams.then(|| Streams::new(seed)),
             is_steady: false,
             is_draining: false,
             plans,
@@ -453,6 +460,22 @@ impl Clients {
         (pauses, self.retrier.as_ref().map_or(0, |retrier| retrier.sent))
     }
 
+    /// Those who have to do with streams.
+    pub(super) fn stream_actors(&self) -> usize {
+        self.streams.as_ref().map_or(0, Streams::actors)
+    }
+
+    pub(super) fn stream_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        let mood = streams::Mood { is_draining: self.is_draining, is_steady: self.is_steady };
+        if let Some(streams) = &mut self.streams {
+            streams.act(number, mood, outside);
+        }
+    }
+
+    pub(super) fn stream_counts(&self) -> StreamCounts {
+        self.streams.as_ref().map(Streams::counts).unwrap_or_default()
+    }
+
     /// When the examiner is to have its next turn, as far as that is news.
     pub(super) fn examiner_turn(&mut self, nodes: &[Node], now: Micros) -> Option<Micros> {
         self.examiner.plan(nodes, now)
@@ -520,6 +543,11 @@ impl Clients {
                     retrier.answered(answer, outside);
                 }
             }
+            Some(Who::Streams) => {
+                if let Some(streams) = &mut self.streams {
+                    streams.answered(session, life, answer, outside);
+                }
+            }
             // An older session's answers are on a connection that nobody reads.
             None => {}
         }
@@ -543,6 +571,9 @@ impl Clients {
         }
         if self.examiner.is_session(session, life) {
             return Some(Who::Examiner);
+        }
+        if self.streams.as_ref().is_some_and(|it| it.is_session(session, life)) {
+            return Some(Who::Streams);
         }
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
@@ -581,6 +612,7 @@ impl Clients {
         self.administrator.iter_mut().for_each(|administrator| administrator.disconnected(node));
         self.pauser.iter_mut().for_each(|pauser| pauser.disconnected(node, diary));
         self.retrier.iter_mut().for_each(|retrier| retrier.disconnected(node));
+        self.streams.iter_mut().for_each(|streams| streams.disconnected(node));
         self.dead_letter_workers[node].end();
     }
 
@@ -594,12 +626,14 @@ impl Clients {
         self.is_steady = true;
         self.is_draining = true;
         self.control.forget();
+        self.streams.iter_mut().for_each(Streams::drain);
     }
 
     /// Whether every queue reports nothing, asked after the last answer to a publisher.
     pub(super) fn is_drained(&self) -> bool {
         let go_on = self.pauser.as_ref().is_none_or(Pauser::is_quiet);
-        self.control.is_drained() && self.is_quiet() && go_on
+        let is_read = self.streams.as_ref().is_none_or(Streams::is_drained);
+        self.control.is_drained() && self.is_quiet() && go_on && is_read
     }
 
     /// What is wrong in what leaders know of consumers and of what they hold.
@@ -613,7 +647,8 @@ impl Clients {
             ghost.map(|it| format!("nobody is {:?}, which has {}", it.consumer, it.queue.0));
         let consumer = || self.consumers.iter().find_map(|consumer| consumer.differs(known));
         let client = || self.amqp_clients.iter().find_map(|client| client.differs(known, nodes));
-        ghost.or_else(consumer).or_else(client)
+        let streams = || self.streams.as_ref().and_then(Streams::differs);
+        ghost.or_else(consumer).or_else(client).or_else(streams)
     }
 
     /// Writes down what was left.
@@ -632,6 +667,7 @@ impl Clients {
         }
         self.administrator.iter().for_each(|administrator| administrator.complain(diary));
         self.pauser.iter().for_each(|pauser| pauser.complain(diary));
+        self.streams.iter_mut().for_each(|streams| streams.drained(diary));
         self.control.drained(diary);
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum as _};
 
-use super::{AmqpCounts, Counts, Outcome, Size, Versions, planted, run};
+use super::{AmqpCounts, Counts, Outcome, Size, StreamCounts, Versions, planted, run};
 use crate::checker::Verdict;
 
 /// What to run.
@@ -60,6 +60,9 @@ pub struct Simulation {
     /// Let somebody pause queues and let them go on, and somebody send dead letters on, all the time
     #[arg(long)]
     operations: bool,
+    /// Let there be streams, which some publish to and some read. There are none in versions below 10
+    #[arg(long)]
+    streams: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -155,7 +158,8 @@ impl Simulation {
         let changes_members = self.members || seed % 5 == 2;
         let (is_aimed, has_sessions, has_policies) = (self.aimed, self.sessions, self.policies);
         let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
-        let size = Size { has_operations: self.operations, ..size };
+        let (has_operations, has_streams) = (self.operations, self.streams);
+        let size = Size { has_operations, has_streams, ..size };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -192,10 +196,11 @@ impl Simulation {
         let sessions = if self.sessions { " --sessions" } else { "" };
         let policies = if self.policies { " --policies" } else { "" };
         let operations = if self.operations { " --operations" } else { "" };
+        let streams = if self.streams { " --streams" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{streams}{versions}{bug} --story"
         )
     }
 }
@@ -256,6 +261,13 @@ impl Totals {
                 "  operations: {pauses} pauses that began or ended, {retried} dead letters sent on; judged: {} pauses, \
                  {} copies",
                 self.pauses, self.copies,
+            );
+        }
+        let StreamCounts { confirmed, read, attached, jumps, trims } = self.counts.streams;
+        if confirmed > 0 {
+            println!(
+                "  streams: {confirmed} confirmed, {read} read by readers that began {attached} times, {jumps} went on \
+                 behind what was gone; {trims} times something was gone"
             );
         }
         let Counts { raised, outdated, .. } = self.counts;

@@ -81,6 +81,8 @@ const SESSION_SEEDS: Seeds = Seeds { options: &["--sessions", "--calm-ms", "300"
 const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"], ..SEEDS };
 /// Somebody pauses queues, and somebody sends dead letters on.
 const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "300"], ..SEEDS };
+/// There are streams.
+const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
@@ -102,6 +104,10 @@ const GIVEN_AWAY: &[&str] = &["is held by", "and comes back"];
 /// Seeds in which somebody looks at messages.
 const PEEK_SEEDS: Seeds = Seeds { first: 4, step: 7, ..SEEDS };
 const PAUSED: &[&str] = &["after it was paused"];
+/// A reader goes on behind what it should get, and that is kept.
+const GAP: &[&str] = &["with a gap behind", "went on at", "a gap before"];
+/// A stream has lost its first messages, or some in the middle.
+const HOLES: &[&str] = &["and a replica has none before", "are not where they should be"];
 const FULL: &[&str] =
     &["still says that its disk is full", "not every publisher is served", "nodes do not serve"];
 
@@ -154,6 +160,17 @@ const PLANTED: &[Planted] = &[
         Some(16),
     ),
     planted("retry_settled_first", &["let go of first"], OPERATION_SEEDS, Some(1)),
+    // A leader must change before a reader is sent its first message.
+    planted("stream_next_again", GAP, STREAM_SEEDS, Some(47)),
+    planted("stream_place_forgotten", &["has all before"], STREAM_SEEDS, Some(1)),
+    planted("stream_reader_not_rejoined", &["stalls"], STREAM_SEEDS, Some(2)),
+    planted("stream_next_beyond", &["is before that"], STREAM_SEEDS, Some(1)),
+    planted("stream_trims_too_much", &["less than 100000 bytes"], STREAM_SEEDS, Some(1)),
+    planted("stream_ages_too_soon", &["ms after it was published"], STREAM_SEEDS, Some(1)),
+    planted("stream_settle_trims", HOLES, STREAM_SEEDS, Some(1)),
+    planted("tail_skips_fetched", GAP, STREAM_SEEDS, Some(1)),
+    planted("tail_reads_beside", &["are both at", "is there twice"], STREAM_SEEDS, Some(1)),
+    planted("timeline_not_restored", &[" differ in group "], STREAM_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

@@ -222,6 +222,30 @@ fn pauses_and_dead_letters_that_are_sent_on_hold_through_crashes() {
     }
 }
 
+fn with_streams(nodes: usize) -> Size {
+    let (has_streams, versions) = (true, Versions::Newest);
+    Size { has_streams, versions, load_ms: 3_000, ..short(nodes) }
+}
+
+#[test]
+fn streams_hold_through_crashes() {
+    for (nodes, seeds) in [(1, 1..4), (3, 1..9), (5, 9..11)] {
+        let count = seeds.end - seeds.start;
+        let streams = holds(seeds, with_streams(nodes)).streams;
+        assert!(streams.confirmed > 200 * count && streams.read > 1_000 * count, "{streams:?}");
+        assert!(streams.attached > 20 * count && streams.trims > count, "{streams:?}");
+    }
+    let upgraded = Size { versions: Versions::Upgrade, ..with_streams(3) };
+    assert!(holds(3..4, upgraded).streams.confirmed > 0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_streams() {
+    let (one, two) = (run(9, with_streams(3)), run(9, with_streams(3)));
+    assert_eq!(one.hash, two.hash);
+    assert_eq!(one.events, two.events);
+}
+
 #[test]
 fn pauses_and_dead_letters_that_are_sent_on_are_judged() {
     let mut judged = (0, 0);

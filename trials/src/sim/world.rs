@@ -137,6 +137,9 @@ impl World {
             agenda.after(3_000, Event::Pauser);
             agenda.after(4_000, Event::Retrier);
         }
+        for number in 0..clients.stream_actors() {
+            agenda.after(chance.within(0, 50_000), Event::Stream { number });
+        }
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
@@ -276,6 +279,11 @@ impl World {
                 let next = self.chance.within(2_000, 40_000);
                 self.agenda.after(next, event);
                 self.ask_clients(Clients::retrier_acts);
+            }
+            Event::Stream { number } => {
+                let next = self.chance.within(2_000, 80_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.stream_acts(number, outside));
             }
             Event::Operator => self.operate(),
             Event::DeadLetterWorker { node } => {

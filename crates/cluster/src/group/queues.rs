@@ -1,11 +1,12 @@
 //! A replicated group of queues: the group, its queues, and who asks for what.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bytes::Bytes;
 use machine::{
     Applied, Batch, ConsumerId, Corrupt, EntryReader, GroupId, NodeId, ProducerId, QueueId,
-    QueueSettings, Seqs, SessionId,
+    QueueSettings, Seqs, SessionId, StreamOffset,
 };
 use raft::eraftpb::{Entry, EntryType};
 
@@ -54,6 +55,12 @@ impl QueueGroup {
     pub fn settings(&self, queue: QueueId) -> Option<(&QueueSettings, u64)> {
         let machine = self.queues.machine();
         Some((machine.settings(queue)?, machine.revision(queue)?))
+    }
+
+    /// The messages of a stream that this replica keeps. None: it has no such stream.
+    pub fn kept_of_stream(&self, queue: QueueId) -> Option<Range<u64>> {
+        let machine = self.queues.machine();
+        Some(machine.seq_at(queue, StreamOffset::First)?..machine.next_seq(queue)?)
     }
 
     /// The group as recovered up to `applied`.

@@ -53,7 +53,8 @@ impl Queue {
         (time_ms, is_leading): (u64, bool),
         effects: &mut Vec<Effect>,
     ) {
-        if !matches!(outcome, Outcome::Expired | Outcome::Overflowed) {
+        let is_retention = matches!(outcome, Outcome::Expired | Outcome::Overflowed);
+        if !is_retention && !planted::is("stream_settle_trims") {
             return;
         }
         let features = self.settings.features.as_deref();
@@ -78,7 +79,7 @@ impl Queue {
         let seq = match offset {
             StreamOffset::First => 0,
             StreamOffset::Last => timeline.last_run(),
-            StreamOffset::Next => end,
+            StreamOffset::Next => end + u64::from(planted::is("stream_next_beyond")),
             StreamOffset::At(seq) => seq,
             StreamOffset::Since(time_ms) => timeline.since(time_ms, end),
             StreamOffset::Ago(ms) => timeline.since(now_ms.saturating_sub(ms), end),
