@@ -17,13 +17,19 @@ use machine::{
     StreamOffset,
 };
 
-use crate::bodies::{Bodies, Run, split};
+use crate::bodies::{Bodies, FetchPart, Run, split};
 use crate::limits::{
     FETCHES_FRUITLESS_MAX, TAIL_AHEAD_BYTES, TAIL_BYTES_PER_GROUP, TAIL_FETCH_MESSAGES,
 };
 use crate::peer::message::Attachment;
-use crate::queues::GroupEffect;
-use crate::request::{Answer, Delivery};
+use crate::request::Delivery;
+
+/// What is to be done for the readers of streams.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Deliver(Delivery),
+    Fetch { queue: QueueId, parts: Vec<FetchPart> },
+}
 
 /// The readers of all streams of one group.
 #[derive(Debug, Default)]
@@ -254,7 +260,7 @@ impl Tails {
         group: GroupId,
         machine: &QueueMachine,
         bodies: &Bodies,
-        group_effects: &mut Vec<GroupEffect>,
+        steps: &mut Vec<Step>,
     ) {
         self.touched.append(&mut self.paused);
         while let Some(queue) = self.touched.pop_first() {
@@ -283,8 +289,7 @@ impl Tails {
                         returns,
                         bytes,
                     };
-                    let answer = Answer::Delivered(delivery);
-                    group_effects.push(GroupEffect::Answer(consumer.session, answer));
+                    steps.push(Step::Deliver(delivery));
                 }
             }
             let after: usize = readers.tails.values().map(|tail| tail.buffered).sum();
@@ -303,7 +308,7 @@ impl Tails {
                 );
                 readers.is_fetching = true;
                 readers.served = Some(consumer);
-                group_effects.push(GroupEffect::Fetch { queue, parts });
+                steps.push(Step::Fetch { queue, parts });
             }
         }
         self.shed();
@@ -421,13 +426,13 @@ mod tests {
         let mut next: Vec<u64> = (0..readers).map(|number| 1 + number % COUNT).collect();
         let mut most = 0;
         for _ in 0..100_000 {
-            let mut group_effects = Vec::new();
-            tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+            let mut steps = Vec::new();
+            tails.pump(GROUP, &machine, &bodies, &mut steps);
             tails.check();
             most = most.max(tails.buffered);
-            for effect in group_effects {
-                match effect {
-                    GroupEffect::Answer(_, Answer::Delivered(delivery)) => {
+            for step in steps {
+                match step {
+                    Step::Deliver(delivery) => {
                         let number = delivery.consumer.number;
                         assert_eq!(
                             (delivery.first_seq, delivery.count),
@@ -436,11 +441,10 @@ mod tests {
                         next[number as usize] += 1;
                         tails.credit(QUEUE, delivery.consumer, 1);
                     }
-                    GroupEffect::Fetch { parts, .. } => {
+                    Step::Fetch { parts, .. } => {
                         let first = parts[0].wanted.first().expect("something is asked for");
                         tails.fetched(QUEUE, &read(first..(first + 2).min(COUNT + 1)));
                     }
-                    other => panic!("{other:?}"),
                 }
             }
             if next.iter().all(|next| *next == COUNT + 1) {
@@ -464,11 +468,11 @@ mod tests {
             let consumer = ConsumerId { session: SessionId(1), number };
             tails.attach(&machine, QUEUE, consumer, spec).expect("it is there");
         }
-        let mut group_effects = Vec::new();
-        tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+        let mut steps = Vec::new();
+        tails.pump(GROUP, &machine, &bodies, &mut steps);
         tails.fetched(QUEUE, &read(1..4));
         assert!(tails.buffered > TAIL_BYTES_PER_GROUP, "all share what was read");
-        tails.pump(GROUP, &machine, &bodies, &mut group_effects);
+        tails.pump(GROUP, &machine, &bodies, &mut steps);
         assert!(tails.buffered <= TAIL_BYTES_PER_GROUP, "{}", tails.buffered);
         assert!(tails.buffered > TAIL_BYTES_PER_GROUP / 2, "and no more of them than must");
         tails.check();

@@ -61,7 +61,7 @@ use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
-use crate::settings::{Features, QueueSettings};
+use crate::settings::{Features, QueueSettings, Retention};
 use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
@@ -227,6 +227,11 @@ impl Queue {
         self.settings.features.as_deref()
     }
 
+    /// Of a stream: what of it is kept.
+    fn retention(&self) -> Option<Retention> {
+        self.features().and_then(|features| features.stream)
+    }
+
     fn level(&self, priority: u8) -> Option<&Level> {
         match usize::from(priority).checked_sub(1) {
             None => Some(&self.main),
@@ -338,8 +343,9 @@ impl Queue {
         effects: &mut Vec<Effect>,
     ) {
         if self.settings.is_stream() {
-            self.apply_trim(outcome, ranges, (time_ms, is_leading), effects);
-            return;
+            let features = self.settings.features.as_deref();
+            let cx = Context { features, time_ms, is_leading };
+            return stream::apply_trim(&mut self.main, outcome, ranges, cx, effects);
         }
         let taken = match outcome {
             Outcome::Requeue | Outcome::Returned if is_leading => self.taken_of(level, ranges),

@@ -2,7 +2,7 @@
 
 use amqp::{Encoder, Method};
 use cluster::{Request, Ticket};
-use machine::{Catalog, GroupId, Outcome, QueueId};
+use machine::{Catalog, GroupId, Outcome, QueueId, QueueType};
 
 use super::unacked::Run;
 use crate::auth::Verb;
@@ -122,6 +122,12 @@ impl<'s> Caller<'_, 's> {
         if let Some(spans) = self.spans {
             spans.settled(self.step.now, self.at, run, outcome, &mut self.step.out.spans);
         }
+    }
+
+    /// Whether a stream gave these messages: also to a consumer that is gone.
+    pub(crate) fn is_of_stream(&self, run: &Run) -> bool {
+        let queue = self.catalog().queue_by_id(run.source.queue.base());
+        queue.is_some_and(|queue| queue.queue_type() == QueueType::Stream)
     }
 
     /// Has the channel answered once everything published so far is logged, whatever the answer says.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use amqp::{Method, ReplyCode, basic, encode_deliver};
 use bytes::BytesMut;
 use cluster::Delivery;
-use machine::{Catalog, Messages, Outcome, QueueId, QueueType};
+use machine::{Catalog, Messages, Outcome, QueueId};
 
 use super::ack_timeout::Marks;
 use super::caller::Caller;
@@ -175,7 +175,7 @@ impl Deliveries {
             (_, false) => (run.first_tag..run.first_tag + u64::from(run.count)).contains(&tag),
         };
         let mut meant = self.unacked.runs().filter(is_meant);
-        match meant.find(|run| is_of_stream(caller, run)) {
+        match meant.find(|run| caller.is_of_stream(run)) {
             None => Ok(()),
             Some(run) => Err(refused_by_stream(caller, "basic.nack and basic.reject", run)),
         }
@@ -214,7 +214,7 @@ impl Deliveries {
         if !requeue {
             return Err(Failure::connection(ReplyCode::NotImplemented, "requeue=false"));
         }
-        if let Some(run) = self.unacked.runs().find(|run| is_of_stream(caller, run)) {
+        if let Some(run) = self.unacked.runs().find(|run| caller.is_of_stream(run)) {
             return Err(refused_by_stream(caller, "basic.recover", run));
         }
         let was_out = self.unacked.count();
@@ -320,12 +320,6 @@ impl Deliveries {
     pub(crate) fn prefetch(&self) -> (u32, u32) {
         (self.prefetch, self.prefetch_global)
     }
-}
-
-/// Whether a stream gave these messages: also to a consumer that is gone.
-pub(super) fn is_of_stream(caller: &Caller<'_, '_>, run: &Run) -> bool {
-    let queue = caller.catalog().queue_by_id(run.source.queue.base());
-    queue.is_some_and(|queue| queue.queue_type() == QueueType::Stream)
 }
 
 /// What cannot be done with a message of a stream.

@@ -11,7 +11,6 @@ use cluster::{Answer, Held, Request};
 use machine::{Batch, GroupId, Outcome, QueueId, Ranges};
 
 use super::caller::Caller;
-use super::deliver::is_of_stream;
 use super::unacked::{Run, Unacked};
 use crate::attributes::Asked;
 use crate::capacity::{Candidate, Then};
@@ -161,7 +160,7 @@ impl Tx {
         for (run, outcome) in &settled {
             caller.counts.settled(run.count, *outcome);
             // To a stream it is credit, and nothing for the log.
-            if !outcome.is_final() || is_of_stream(caller, run) {
+            if !outcome.is_final() || caller.is_of_stream(run) {
                 caller.settle(consumers, run, *outcome);
                 continue;
             }

@@ -8,6 +8,7 @@ use crate::bodies::{
     FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, is_small_part, pick,
 };
 use crate::request::{Answer, Delivery, Leaving, Ticket};
+use crate::tails;
 
 impl Queues {
     /// Does what follows from the machine's effects. `entry`: the one that was applied, and its index.
@@ -88,7 +89,7 @@ impl Queues {
         self.effects = effects;
         self.bodies.end_entry();
         self.pump(group_effects);
-        self.tails.pump(self.group, &self.machine, &self.bodies, group_effects);
+        self.pump_tails(group_effects);
         self.note_gathered();
         if self.machine.take_awaited() {
             self.hurry();
@@ -110,6 +111,18 @@ impl Queues {
         touched.clear();
         self.touched = touched;
         self.bodies.cut(|queue| readers(&self.machine, queue));
+    }
+
+    /// The same for who reads streams.
+    fn pump_tails(&mut self, group_effects: &mut Vec<GroupEffect>) {
+        let mut steps = Vec::new();
+        self.tails.pump(self.group, &self.machine, &self.bodies, &mut steps);
+        group_effects.extend(steps.into_iter().map(|step| match step {
+            tails::Step::Deliver(delivery) => {
+                GroupEffect::Answer(delivery.consumer.session, Answer::Delivered(delivery))
+            }
+            tails::Step::Fetch { queue, parts } => GroupEffect::Fetch { queue, parts },
+        }));
     }
 
     /// The same for some levels of one queue. True: something was delivered, and others may follow it.

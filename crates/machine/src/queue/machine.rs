@@ -17,7 +17,7 @@ pub use peek::{MessageDescription, MessageState, PeekFilter, Position, QueuePeek
 use super::context::Context;
 use super::level::Level;
 use super::store::Run;
-use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset};
+use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset, stream};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, ProducerId, QueueId, SessionId};
@@ -428,7 +428,7 @@ impl QueueMachine {
     /// The message of a stream at which somebody begins to read who asks for `offset`: the oldest that is kept, or a
     /// later one, which may have to come yet. None: there is no such stream.
     pub fn seq_at(&self, queue: QueueId, offset: StreamOffset) -> Option<u64> {
-        self.queue(queue).filter(|queue| !queue.is_gone)?.seq_at(offset, self.now_ms)
+        stream::seq_at(&self.queue(queue).filter(|queue| !queue.is_gone)?.main, offset, self.now_ms)
     }
 
     pub fn settings(&self, queue: QueueId) -> Option<&QueueSettings> {

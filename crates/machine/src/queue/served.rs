@@ -1,7 +1,7 @@
 //! A queue on the node that leads it: what goes out, what is thrown away, what falls due.
 
 use super::level::Level;
-use super::{Admitted, Effect, Queue};
+use super::{Admitted, Effect, Queue, stream};
 use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
@@ -51,8 +51,8 @@ impl Queue {
         if self.is_plain() {
             return self.serve_plainly(effects);
         }
-        if self.settings.is_stream() {
-            return self.retain(now_ms);
+        if let Some(retention) = self.retention() {
+            return stream::retain(&mut self.main, retention, &mut self.aged_ms, now_ms);
         }
         let due_ms =
             self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
@@ -88,8 +88,8 @@ impl Queue {
         if self.is_plain() {
             return self.serve_plainly(effects);
         }
-        if self.settings.is_stream() {
-            return self.retain(time_ms);
+        if let Some(retention) = self.retention() {
+            return stream::retain(&mut self.main, retention, &mut self.aged_ms, time_ms);
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
@@ -247,8 +247,8 @@ impl Queue {
         if self.is_plain() {
             return None;
         }
-        if self.settings.is_stream() {
-            return self.next_too_old();
+        if let Some(retention) = self.retention() {
+            return stream::next_too_old(&self.main, retention, self.aged_ms);
         }
         let levels = self.levels().filter_map(Level::next_due).min();
         [levels, self.unused_until_ms()].into_iter().flatten().min()
