@@ -432,13 +432,13 @@ fn bad_requests_are_answered_in_words_and_no_secret_is_shown() {
         ("POST", "/exchanges/%2F/amq.direct/publish", "{}"),
         ("POST", "/definitions", r#"{"queues":[{"name":"q"}]}"#),
         ("PUT", "/vhosts/traced", r#"{"tracing":"perhaps"}"#),
-        ("PUT", "/vhosts/typed", r#"{"default_queue_type":"stream"}"#),
+        ("PUT", "/vhosts/typed", r#"{"default_queue_type":"mirrored"}"#),
         ("PUT", "/users/ann", r#"{"password":"x","tags":"","limits":{"max-speed":1}}"#),
         ("POST", "/definitions", r#"{"vhosts":[{"name":"v","limits":[{"name":"max-queues"}]}]}"#),
         (
             "POST",
             "/definitions",
-            r#"{"vhosts":[{"name":"v","metadata":{"default_queue_type":"stream"}}]}"#,
+            r#"{"vhosts":[{"name":"v","metadata":{"default_queue_type":"mirrored"}}]}"#,
         ),
         (
             "POST",
