@@ -49,10 +49,8 @@ struct Readers {
     tails: BTreeMap<ConsumerId, Tail>,
     /// A fetch is under way.
     is_fetching: bool,
-    /// Who was read for last: the next in line is.
-    served: Option<ConsumerId>,
-    /// Fetches in a row that brought nothing for anybody.
-    fruitless: u32,
+    /// Who was read for last, and from which message on: the next in line is.
+    served: Option<(ConsumerId, u64)>,
 }
 
 #[derive(Debug)]
@@ -65,6 +63,8 @@ struct Tail {
     /// What was read for it and not sent: from `next` on, without a gap.
     buffer: VecDeque<Run>,
     buffered: usize,
+    /// Fetches in a row that were made for it and brought nothing of what it waits for.
+    fruitless: u32,
 }
 
 impl Tail {
@@ -116,12 +116,12 @@ impl Tail {
     }
 
     /// It goes on at `seq`, if that is further on: what was before that is gone.
-    fn skip_to(&mut self, seq: u64) -> usize {
-        if self.next >= seq {
-            return 0;
+    fn skip_to(&mut self, seq: u64) {
+        if self.next < seq {
+            self.next = seq;
+            self.fruitless = 0;
+            self.empty();
         }
-        self.next = seq;
-        self.empty()
     }
 }
 
@@ -141,7 +141,7 @@ impl Tails {
         let next = machine.seq_at(queue, start).ok_or(AttachError::NoQueue)?;
         self.detach(queue, consumer);
         let (credit, buffer) = (spec.credit, VecDeque::new());
-        let tail = Tail { spec, credit, next, buffer, buffered: 0 };
+        let tail = Tail { spec, credit, next, buffer, buffered: 0, fruitless: 0 };
         self.streams.entry(queue).or_default().tails.insert(consumer, tail);
         self.touched.insert(queue);
         Ok(next)
@@ -233,24 +233,30 @@ impl Tails {
     pub(crate) fn fetched(&mut self, queue: QueueId, runs: &[Run]) {
         let Some(readers) = self.streams.get_mut(&queue) else { return };
         readers.is_fetching = false;
-        let before: usize = readers.tails.values().map(|tail| tail.buffered).sum();
         for tail in readers.tails.values_mut() {
+            let before = tail.buffered;
             runs.iter().for_each(|run| tail.fill(queue, run));
+            self.buffered += tail.buffered - before;
         }
-        let after: usize = readers.tails.values().map(|tail| tail.buffered).sum();
-        readers.fruitless = if after > before { 0 } else { readers.fruitless + 1 };
-        self.buffered = self.buffered - before + after;
+        // Whoever it was for may be gone, or further on: then it was for nothing, and nothing is wrong.
+        if let Some((consumer, from)) = readers.served
+            && let Some(tail) = readers.tails.get_mut(&consumer)
+        {
+            tail.fruitless = if tail.buffer_end() == from { tail.fruitless + 1 } else { 0 };
+        }
         self.touched.insert(queue);
     }
 
     /// While too much is in buffers, those go whose tails cannot be sent anything now. It is read again.
     fn shed(&mut self) {
         let tails = self.streams.values_mut().flat_map(|readers| readers.tails.values_mut());
-        for tail in tails.filter(|tail| tail.credit == 0) {
+        for tail in tails {
             if self.buffered <= TAIL_BYTES_PER_GROUP {
                 return;
             }
-            self.buffered -= tail.empty();
+            if tail.credit == 0 {
+                self.buffered -= tail.empty();
+            }
         }
     }
 
@@ -271,8 +277,8 @@ impl Tails {
                 continue;
             }
             let kept = from..machine.next_seq(queue).unwrap_or(from);
-            let before: usize = readers.tails.values().map(|tail| tail.buffered).sum();
             for (consumer, tail) in &mut readers.tails {
+                let before = tail.buffered;
                 tail.skip_to(kept.start);
                 while let Some(run) = next_run(queue, tail, kept.end, bodies) {
                     tail.credit -= run.count;
@@ -291,9 +297,8 @@ impl Tails {
                     };
                     steps.push(Step::Deliver(delivery));
                 }
+                self.buffered -= before - tail.buffered;
             }
-            let after: usize = readers.tails.values().map(|tail| tail.buffered).sum();
-            self.buffered = self.buffered - before + after;
             if readers.is_fetching {
                 continue;
             }
@@ -302,12 +307,13 @@ impl Tails {
             {
                 let parts = bodies.places(queue, &Ranges::from(span.clone()));
                 assert!(!parts.is_empty(), "messages {span:?} of stream {queue:?} lie nowhere");
+                let fruitless = readers.tails.get(&consumer).map_or(0, |tail| tail.fruitless);
                 assert!(
-                    readers.fruitless < FETCHES_FRUITLESS_MAX,
+                    fruitless < FETCHES_FRUITLESS_MAX,
                     "messages {span:?} of stream {queue:?} are not where they should be: {parts:?}"
                 );
                 readers.is_fetching = true;
-                readers.served = Some(consumer);
+                readers.served = Some((consumer, span.start));
                 steps.push(Step::Fetch { queue, parts });
             }
         }
@@ -353,7 +359,7 @@ impl Readers {
             self.tails.range(served..).filter(move |(consumer, _)| **consumer != served)
         };
         let in_line = |ahead: usize| {
-            let after = self.served.into_iter().flat_map(behind);
+            let after = self.served.into_iter().flat_map(|(served, _)| behind(served));
             let mut all = after.chain(&self.tails);
             all.find_map(|(consumer, tail)| wants(consumer, tail, ahead))
         };
@@ -478,5 +484,28 @@ mod tests {
         tails.check();
         tails.end_sessions(|_| true);
         assert_eq!((tails.buffered, tails.count(QUEUE)), (0, 0));
+    }
+
+    #[test]
+    fn readers_that_leave_before_they_are_read_for_do_no_harm_to_those_who_stay() {
+        let (machine, bodies) = stream();
+        let mut tails = Tails::default();
+        let attach = |tails: &mut Tails, number, start| {
+            let spec = ConsumerSpec { credit: 1, start: Some(start), ..ConsumerSpec::default() };
+            let consumer = ConsumerId { session: SessionId(1), number };
+            tails.attach(&machine, QUEUE, consumer, spec).expect("it is there");
+            consumer
+        };
+        attach(&mut tails, 0, StreamOffset::Next);
+        for number in 1..=u64::from(FETCHES_FRUITLESS_MAX) + 1 {
+            let consumer = attach(&mut tails, number, StreamOffset::First);
+            let mut steps = Vec::new();
+            tails.pump(GROUP, &machine, &bodies, &mut steps);
+            assert!(matches!(steps[..], [Step::Fetch { .. }]), "{steps:?}");
+            tails.detach(QUEUE, consumer);
+            tails.fetched(QUEUE, &[]);
+        }
+        tails.check();
+        assert_eq!(tails.count(QUEUE), 1);
     }
 }
