@@ -160,8 +160,8 @@ impl Deliveries {
         consume: &basic::Consume<'_>,
     ) -> Result<(), Failure> {
         let (name, vhost) = (queue.name.as_str(), &caller.client.vhost);
-        if consume.arguments.find(OFFSET).is_some() {
-            return Err(not_of_type(caller, queue, OFFSET));
+        if consume.arguments.find(offset::NAME).is_some() {
+            return Err(not_of_type(caller, queue, offset::NAME));
         }
         if self.prefetch_global > 0 && queue.queue_type() == QueueType::Quorum {
             let text = format!("queue '{name}' in vhost '{vhost}' does not support global qos");
@@ -182,11 +182,11 @@ impl Deliveries {
     ) -> Result<StreamOffset, Failure> {
         let vhost = &caller.client.vhost;
         let named = format!("queue '{}' in vhost '{vhost}'", queue.name);
-        let start = match consume.arguments.find(OFFSET) {
+        let start = match consume.arguments.find(offset::NAME) {
             None => StreamOffset::Next,
             Some(value) => offset::of(&value).map_err(|told| {
                 let problem = format!(": {{invalid_stream_offset_arg,{told}}}");
-                invalid(caller, &queue.name, OFFSET, &problem)
+                invalid(caller, &queue.name, offset::NAME, &problem)
             })?,
         };
         for argument in ["x-priority", "x-cancel-on-ha-failover"] {
@@ -304,9 +304,6 @@ fn tell_cancelled(caller: &mut Caller<'_, '_>, tag: &str, no_wait: bool) {
     let answer = basic::CancelOk { consumer_tag: tag };
     caller.answer(no_wait, &Method::BasicCancelOk(answer));
 }
-
-/// Where a consumer of a stream begins.
-const OFFSET: &str = "x-stream-offset";
 
 /// An argument that this type of queue does not know.
 fn not_of_type(caller: &Caller<'_, '_>, queue: &Queue, argument: &str) -> Failure {

@@ -78,7 +78,7 @@ impl Deliveries {
             let properties = match delivery.returns {
                 0 if is_reading => {
                     let number = Number::I64(offset::of_seq(delivery.first_seq + u64::from(sent)));
-                    let name = offset::HEADER;
+                    let name = offset::NAME;
                     match headers::put_with_number(&mut numbered, properties, name, number) {
                         true => &numbered[..],
                         false => properties,

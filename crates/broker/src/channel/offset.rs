@@ -8,8 +8,8 @@ use machine::StreamOffset;
 use crate::arguments::age::age_ms;
 use crate::values::type_name;
 
-/// The header that tells a message's offset.
-pub(super) const HEADER: &str = "x-stream-offset";
+/// The argument that says where a consumer begins, and the header that tells a message's offset.
+pub(super) const NAME: &str = "x-stream-offset";
 
 /// What the argument means.
 ///

@@ -254,15 +254,8 @@ fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
     out.bool(no_ack);
     out.u8(u8::from(exclusive) | if start.is_some() { STARTS } else { 0 });
     out.array(&priority.to_le_bytes());
-    let (kind, number) = match start {
-        None => return,
-        Some(StreamOffset::First) => (0, 0),
-        Some(StreamOffset::Last) => (1, 0),
-        Some(StreamOffset::Next) => (2, 0),
-        Some(StreamOffset::At(seq)) => (3, seq),
-        Some(StreamOffset::Since(time_ms)) => (4, time_ms),
-        Some(StreamOffset::Ago(ms)) => (5, ms),
-    };
+    let Some(start) = start else { return };
+    let (kind, number) = start.to_parts();
     out.u8(kind);
     out.number(number);
 }
@@ -279,15 +272,7 @@ fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
 
 fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
     let (kind, number) = (reader.u8()?, reader.number()?);
-    Ok(match kind {
-        0 => StreamOffset::First,
-        1 => StreamOffset::Last,
-        2 => StreamOffset::Next,
-        3 => StreamOffset::At(number),
-        4 => StreamOffset::Since(number),
-        5 => StreamOffset::Ago(number),
-        _ => return Err(reader.malformed()),
-    })
+    StreamOffset::from_parts(kind, number).ok_or_else(|| reader.malformed())
 }
 
 // What a consumer is, beside its numbers: one bit each.

@@ -43,6 +43,33 @@ pub enum StreamOffset {
     Ago(u64),
 }
 
+impl StreamOffset {
+    /// As it is written: which kind, and its number, or 0.
+    pub const fn to_parts(self) -> (u8, u64) {
+        match self {
+            Self::First => (0, 0),
+            Self::Last => (1, 0),
+            Self::Next => (2, 0),
+            Self::At(seq) => (3, seq),
+            Self::Since(time_ms) => (4, time_ms),
+            Self::Ago(ms) => (5, ms),
+        }
+    }
+
+    /// `None`: there is no such kind.
+    pub const fn from_parts(kind: u8, number: u64) -> Option<Self> {
+        Some(match kind {
+            0 => Self::First,
+            1 => Self::Last,
+            2 => Self::Next,
+            3 => Self::At(number),
+            4 => Self::Since(number),
+            5 => Self::Ago(number),
+            _ => return None,
+        })
+    }
+}
+
 /// Why a consumer was not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachError {

@@ -7,11 +7,13 @@ use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::DESCRIBED_HOLDERS_MAX;
-use crate::queue::{ConsumerSpec, Counters, QueueStatus};
+use crate::queue::{ConsumerSpec, Counters, QueueStatus, StreamOffset};
 use crate::settings::QueueSettings;
 
-/// The first form of the bytes.
+/// The first form of the bytes, which nodes older than streams read.
 const FORM: u8 = 1;
+/// Each holder also says where in its stream it began. Written if one of them has begun in a stream.
+const FORM_STARTS: u8 = 2;
 
 /// A queue, and who has to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +94,8 @@ impl QueueMachine {
 
 impl QueueDescription {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(FORM);
+        let starts = self.holders.iter().any(|holder| holder.spec.start.is_some());
+        out.push(if starts { FORM_STARTS } else { FORM });
         let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = self.status;
         for number in [ready, unsettled, delayed, leaving, self.kept, self.holder_count] {
             put_u64(out, number);
@@ -104,16 +107,18 @@ impl QueueDescription {
         self.settings.encode(out);
         assert!(self.holders.len() <= DESCRIBED_HOLDERS_MAX, "a description is bounded");
         put_u32(out, self.holders.len() as u32);
-        self.holders.iter().for_each(|holder| holder.encode(out));
+        self.holders.iter().for_each(|holder| holder.encode(starts, out));
     }
 
     /// # Errors
     /// The bytes are not what [`Self::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a queue's description");
-        if reader.u8()? != FORM {
-            return Err(Corrupt::newer("the form of a queue's description"));
-        }
+        let starts = match reader.u8()? {
+            FORM => false,
+            FORM_STARTS => true,
+            _ => return Err(Corrupt::newer("the form of a queue's description")),
+        };
         let (ready, unsettled) = (reader.u64()?, reader.u64()?);
         let (delayed, leaving) = (reader.u64()?, reader.u64()?);
         let (kept, holder_count) = (reader.u64()?, reader.u64()?);
@@ -126,7 +131,7 @@ impl QueueDescription {
             return Err(reader.corrupt());
         }
         let holders: Result<_, _> =
-            (0..count).map(|_| HolderDescription::read(&mut reader)).collect();
+            (0..count).map(|_| HolderDescription::read(&mut reader, starts)).collect();
         let holders = holders?;
         reader.end()?;
         Ok(Self {
@@ -141,7 +146,7 @@ impl QueueDescription {
 }
 
 impl HolderDescription {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, starts: bool, out: &mut Vec<u8>) {
         let Self { consumer, spec, credit, held, is_attached, is_active } = *self;
         put_u64(out, consumer.session.0);
         put_u64(out, consumer.number);
@@ -152,17 +157,30 @@ impl HolderDescription {
         for is_so in [spec.no_ack, spec.exclusive, is_attached, is_active] {
             put_bool(out, is_so);
         }
+        if starts {
+            put_bool(out, spec.start.is_some());
+            let (kind, number) = spec.start.unwrap_or(StreamOffset::First).to_parts();
+            out.push(kind);
+            put_u64(out, number);
+        }
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+    fn read(reader: &mut Reader<'_>, starts: bool) -> Result<Self, Corrupt> {
         let session = SessionId(reader.u64()?);
         let consumer = ConsumerId { session, number: reader.u64()? };
         let (first_credit, priority) = (reader.u32()?, reader.u32()?.cast_signed());
         let (credit, held) = (reader.u32()?, reader.u64()?);
         let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
-        let start = None;
-        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start };
         let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
+        let start = if starts { read_start(reader)? } else { None };
+        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start };
         Ok(Self { consumer, spec, credit, held, is_attached, is_active })
     }
+}
+
+fn read_start(reader: &mut Reader<'_>) -> Result<Option<StreamOffset>, Corrupt> {
+    let is_there = reader.bool()?;
+    let (kind, number) = (reader.u8()?, reader.u64()?);
+    let start = StreamOffset::from_parts(kind, number).ok_or_else(|| reader.corrupt())?;
+    Ok(is_there.then_some(start))
 }
