@@ -10,6 +10,7 @@ mod compare;
 pub(crate) mod error;
 pub(crate) mod exchange;
 mod names;
+pub(crate) mod offset;
 pub(crate) mod queue;
 #[cfg(test)]
 mod samples;

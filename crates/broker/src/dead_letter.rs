@@ -318,7 +318,7 @@ impl DeadLetterWorker {
     ) -> bool {
         let run = self.run_of(task);
         let leaving = &task.leaving;
-        let messages = Messages::of(leaving.queue, &leaving.bytes).take(leaving.count as usize);
+        let messages = Messages::of(leaving.store, &leaving.bytes).take(leaving.count as usize);
         for (place, (head, body)) in (0..).zip(messages).skip(task.next as usize) {
             if !task.ranges.contains(leaving.first_seq + u64::from(place)) {
                 continue;

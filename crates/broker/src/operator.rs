@@ -4,9 +4,11 @@
 use amqp::FieldTable;
 use machine::{
     Arguments, Catalog, CatalogCommand, Destination, ExchangeKind, SessionId, SessionOwner,
+    StreamOffset,
 };
 
 use crate::arguments::binding::Binding;
+use crate::arguments::offset::{offset_of, word_of};
 use crate::arguments::{exchange, queue};
 use crate::errors::Failure;
 use crate::values;
@@ -64,7 +66,7 @@ impl NewQueue {
         }
         .with_default_type(catalog);
         declaration.judge(catalog).map_err(told)?;
-        Ok((!exists).then(|| declaration.into_command(catalog.agreed())))
+        Ok((!exists).then(|| declaration.into_command_for(catalog)))
     }
 }
 
@@ -134,6 +136,16 @@ pub fn arguments(table: &FieldTable) -> Arguments {
 /// The same as a client sends it.
 pub fn table(arguments: &Arguments) -> FieldTable {
     values::field_table(arguments)
+}
+
+/// The place in a stream of the message with this offset.
+pub fn stream_offset(offset: i64) -> StreamOffset {
+    offset_of(offset)
+}
+
+/// A place in a stream by its word: `first`, `last`, `next`, or how long ago. None: it is none of these.
+pub fn stream_place(word: &str) -> Option<StreamOffset> {
+    word_of(word)
 }
 
 #[cfg(test)]

@@ -47,6 +47,15 @@ pub(crate) fn failure(refusal: &Refusal) -> Failure {
         Refusal::ImpossibleBinding { key } => {
             precondition(format!("the exchange cannot route by a binding with the key '{key}'"))
         }
+        Refusal::HasSubscriptions { name, vhost, subscription } => precondition(format!(
+            "stream '{name}' in vhost '{vhost}' has subscriptions, '{subscription}' among them"
+        )),
+        Refusal::NoDestination { name, vhost } => precondition(format!(
+            "queue '{name}' in vhost '{vhost}' is a subscription and takes no messages: bind its stream"
+        )),
+        Refusal::NoSubscription { name, vhost } => {
+            precondition(format!("queue '{name}' in vhost '{vhost}' is no subscription"))
+        }
         Refusal::InvalidName { kind, name } => {
             precondition(format!("invalid {} name '{name}'", kind_name(*kind)))
         }

@@ -21,6 +21,7 @@ mod leaves;
 mod outbox;
 mod plan;
 mod queue;
+mod store;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +49,7 @@ use queue::QueueBodies;
 pub struct Run {
     pub first_seq: u64,
     pub count: u32,
-    /// `machine::Messages::of(queue, &bytes)` yields `count` messages.
+    /// `machine::Messages::of(queue, &bytes)` yields `count` messages; of a subscription those of its stream.
     pub bytes: Bytes,
 }
 
@@ -75,8 +76,10 @@ pub(crate) enum Step {
 pub(crate) struct Readers<'a> {
     /// What will be delivered next, in this order.
     pub(crate) ready: Option<Seqs<'a>>,
-    /// What the store keeps.
+    /// What the store keeps; of a subscription, what it has not settled.
     pub(crate) kept: Option<Seqs<'a>>,
+    /// Of a subscription: what its stream keeps.
+    pub(crate) stream: Option<Seqs<'a>>,
     pub(crate) consumers: u32,
 }
 
@@ -98,6 +101,8 @@ pub(crate) struct Bodies {
     /// Queues with something that waits for bytes. A fetch is under way for each of them, and one that comes back with
     /// less than was asked is asked again.
     waiting: BTreeSet<QueueId>,
+    /// Which stream a subscription reads. It has no places of its own, and bytes only as far as they were read for it.
+    streams: BTreeMap<QueueId, QueueId>,
     /// The sum of what all windows weigh.
     hot_bytes: usize,
     /// Queues whose windows are to be cut once what can leave has left.
@@ -224,7 +229,8 @@ impl Bodies {
             let Some(bodies) = self.queues.get(&queue) else { continue };
             let span = first_seq..last_seq + 1;
             if kept(queue).is_some_and(|kept| kept.intersects(span.clone()))
-                || bodies.outbox.wants(span)
+                || bodies.outbox.wants(span.clone())
+                || self.wanted_of(queue).intersects(span)
             {
                 self.stored(queue, first_seq, last_seq, segment);
             }
@@ -257,7 +263,7 @@ impl Bodies {
 
     /// Where the first of these messages of `queue` lie, as many as one fetch reads.
     pub(crate) fn places(&self, queue: QueueId, seqs: &Ranges) -> Vec<FetchPart> {
-        let Some(bodies) = self.queues.get(&queue) else { return Vec::new() };
+        let Some(bodies) = self.queues.get(&self.store_of(queue)) else { return Vec::new() };
         let mut plan = Plan::new(&bodies.extents);
         seqs.ranges().for_each(|range| plan.add(range, 1));
         plan.into_parts()
@@ -273,14 +279,20 @@ impl Bodies {
         self.queues.get(&queue)?.window.copy(queue, first, count)
     }
 
-    /// What of `queue` waits for its bytes: a checkpoint keeps it, although it may be settled.
-    pub(crate) fn waiting(&self, queue: QueueId) -> Ranges {
-        self.queues.get(&queue).map(|bodies| bodies.outbox.spans().collect()).unwrap_or_default()
+    /// What of a store waits for its bytes: a checkpoint keeps it, although it may be settled.
+    pub(crate) fn waiting(&self, store: QueueId) -> Ranges {
+        let mut waiting = self.wanted_of(store);
+        if let Some(bodies) = self.queues.get(&store) {
+            bodies.outbox.spans().for_each(|span| {
+                waiting.insert(span);
+            });
+        }
+        waiting
     }
 
-    /// Everything that waits for bytes somewhere.
+    /// Every store of which something waits for its bytes.
     pub(crate) fn all_waiting(&self) -> impl Iterator<Item = QueueId> + '_ {
-        self.waiting.iter().copied()
+        self.waiting.iter().map(|queue| self.store_of(*queue))
     }
 
     /// Messages that are settled for good: extents in which nothing lives are forgotten. True: what
@@ -292,15 +304,32 @@ impl Bodies {
         kept: Option<Seqs<'_>>,
     ) -> bool {
         self.away.settled(queue, settled);
+        let wanted = self.wanted_of(queue);
         let Some(bodies) = self.queues.get_mut(&queue) else { return false };
         let before = bodies.hot_bytes();
-        let goes_on = bodies.settled(settled, kept);
+        let goes_on = bodies.settled(settled, kept, &wanted);
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
         goes_on
     }
 
-    /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now.
-    pub(crate) fn dropped(&mut self, queue: QueueId) -> Vec<Outgoing> {
+    /// Forgets a queue that is gone. Gives what waited for its bytes, and never leaves now. `kept` tells what a store
+    /// keeps.
+    pub(crate) fn dropped<'a>(
+        &mut self,
+        queue: QueueId,
+        kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
+    ) -> Vec<Outgoing> {
+        let Some(&stream) = self.streams.get(&queue) else { return self.forget(queue) };
+        let mut levels = Vec::new();
+        self.levels_of(queue, &mut levels);
+        let gone: Vec<Outgoing> = levels.into_iter().flat_map(|it| self.forget(it)).collect();
+        let spans: Vec<Range<u64>> = gone.iter().map(Outgoing::span).collect();
+        self.left_stream(queue, &spans, kept(stream));
+        self.streams.remove(&queue);
+        gone
+    }
+
+    fn forget(&mut self, queue: QueueId) -> Vec<Outgoing> {
         self.waiting.remove(&queue);
         self.away.forget(queue);
         if let Some(levels) = self.levels.get_mut(&queue.base()) {
@@ -324,10 +353,16 @@ impl Bodies {
         bodies.outbox.push(outgoing);
     }
 
-    /// The log has heard of deliveries below `to`.
+    /// The log has heard of deliveries below `to`. Of a subscription: whatever its level was when they were decided.
     pub(crate) fn marked(&mut self, queue: QueueId, to: u64) {
-        if let Some(bodies) = self.queues.get_mut(&queue) {
-            bodies.marked_to = bodies.marked_to.max(to);
+        let mut levels = Vec::new();
+        if self.streams.contains_key(&queue.base()) {
+            self.levels_of(queue, &mut levels);
+        }
+        for level in levels.into_iter().chain([queue]) {
+            if let Some(bodies) = self.queues.get_mut(&level) {
+                bodies.marked_to = bodies.marked_to.max(to);
+            }
         }
     }
 
@@ -358,7 +393,7 @@ impl Bodies {
     }
 
     /// Takes back what waits for its bytes and was decided for `consumer`: it was never sent. True: some
-    /// is settled already, so it leaves all the same, and `ticket` comes back after it.
+    /// is settled already, so it leaves all the same, and `ticket` comes back after it. `kept`: what the store keeps.
     pub(crate) fn withdraw(
         &mut self,
         queue: QueueId,
@@ -367,9 +402,15 @@ impl Bodies {
         ticket: Option<Ticket>,
         kept: Option<Seqs<'_>>,
     ) -> (Ranges, bool) {
+        let store = self.store_of(queue);
         let Some(bodies) = self.queues.get_mut(&queue) else { return (Ranges::new(), false) };
         let (withdrawn, is_answered_later) = bodies.outbox.withdraw(consumer, what, ticket);
-        bodies.wait_no_more(withdrawn.ranges(), kept);
+        if store == queue {
+            bodies.wait_no_more(withdrawn.ranges(), kept);
+        } else {
+            let spans: Vec<Range<u64>> = withdrawn.ranges().collect();
+            self.left_stream(queue, &spans, kept);
+        }
         (withdrawn, is_answered_later)
     }
 
@@ -380,23 +421,33 @@ impl Bodies {
         consumer: ConsumerId,
         kept: Option<Seqs<'_>>,
     ) -> Vec<Outgoing> {
+        let store = self.store_of(queue);
         let bodies = self.queues.get_mut(&queue).filter(|bodies| !bodies.outbox.is_empty());
         let Some(bodies) = bodies else { return Vec::new() };
         let cancelled = bodies.outbox.cancel(consumer);
-        bodies.wait_no_more(cancelled.iter().map(Outgoing::span), kept);
+        if store == queue {
+            bodies.wait_no_more(cancelled.iter().map(Outgoing::span), kept);
+        } else {
+            let spans: Vec<Range<u64>> = cancelled.iter().map(Outgoing::span).collect();
+            self.left_stream(queue, &spans, kept);
+        }
         cancelled
     }
 
-    /// Takes out all deliveries that wait, and returns them. `kept` says which messages a queue keeps.
+    /// Takes out all deliveries that wait, and returns them. `kept` says which messages a store keeps.
     pub(crate) fn take_waiting<'a>(
         &mut self,
         kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
     ) -> Vec<(QueueId, Outgoing)> {
         self.away.clear();
-        let mut taken = Vec::new();
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
         for (&queue, bodies) in &mut self.queues {
             let all = bodies.outbox.take_all();
-            bodies.wait_no_more(all.iter().map(Outgoing::span), kept(queue));
+            if self.streams.contains_key(&queue.base()) {
+                left.push((queue, all.iter().map(Outgoing::span).collect::<Vec<_>>()));
+            } else {
+                bodies.wait_no_more(all.iter().map(Outgoing::span), kept(queue));
+            }
             taken.extend(all.into_iter().map(|outgoing| (queue, outgoing)));
             let before = bodies.hot_bytes();
             bodies.leaves.clear();
@@ -404,37 +455,56 @@ impl Bodies {
             bodies.has_waited = false;
         }
         self.waiting.clear();
+        for (queue, spans) in left {
+            self.left_stream(queue, &spans, kept(self.store_of(queue)));
+        }
         taken
     }
 
     /// Nothing is sent to these sessions any more. Gives the queues that may go on without them, and what was to be
-    /// settled by leaving and had to wait for the log. `kept` tells what a queue keeps.
+    /// settled by leaving and had to wait for the log. `kept` tells what a store keeps.
     pub(crate) fn end_sessions<'a>(
         &mut self,
         is_over: impl Fn(SessionId) -> bool,
         kept: impl Fn(QueueId) -> Option<Seqs<'a>>,
         freed: &mut Vec<QueueId>,
     ) -> Vec<(QueueId, Ranges)> {
-        let mut unmarked = Vec::new();
+        let (mut unmarked, mut left) = (Vec::new(), Vec::new());
         for &queue in &self.waiting {
             let Some(bodies) = self.queues.get_mut(&queue) else { continue };
             let ended = bodies.outbox.end_sessions(&is_over);
             if !ended.is_empty() {
-                bodies.wait_no_more(ended.iter().map(Outgoing::span), kept(queue));
+                if self.streams.contains_key(&queue.base()) {
+                    left.push((queue, ended.iter().map(Outgoing::span).collect::<Vec<_>>()));
+                } else {
+                    bodies.wait_no_more(ended.iter().map(Outgoing::span), kept(queue));
+                }
                 freed.push(queue);
                 let waits = ended.iter().filter(|outgoing| outgoing.no_ack && outgoing.waits);
                 unmarked.push((queue, waits.map(Outgoing::span).collect()));
             }
+        }
+        for (queue, spans) in left {
+            self.left_stream(queue, &spans, kept(self.store_of(queue)));
         }
         unmarked
     }
 
     /// Bytes that were fetched for `queue`.
     pub(crate) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
-        let Some(bodies) = self.queues.get_mut(&queue) else { return };
+        let Some(found) = self.queues.get_mut(&queue) else { return };
+        if !self.streams.contains_key(&queue.base()) {
+            let before = found.hot_bytes();
+            found.fetched(queue, runs, None, readers);
+            self.hot_bytes = self.hot_bytes - before + found.hot_bytes();
+            return;
+        }
+        // A subscription looks at another queue's bytes while it changes its own.
+        let mut bodies = std::mem::take(found);
         let before = bodies.hot_bytes();
-        bodies.fetched(queue, runs, readers);
+        bodies.fetched(self.store_of(queue), runs, self.stream_of(queue), readers);
         self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
+        self.queues.insert(queue, bodies);
     }
 
     /// The levels with dead messages that waited for others to be stored, if they may go on.
@@ -453,10 +523,10 @@ impl Bodies {
         if levels.len() <= 1 {
             return false;
         }
-        let waiting = levels.iter().filter_map(|level| self.queues.get(level));
-        let next = waiting.filter_map(|it| Some((it.outbox.turn()?, it)));
-        let next = next.min_by_key(|(turn, _)| *turn);
-        next.is_some_and(|(_, bodies)| bodies.may_deliver())
+        let waiting = levels.iter().filter_map(|level| Some((*level, self.queues.get(level)?)));
+        let next = waiting.filter_map(|(level, it)| Some((it.outbox.turn()?, level, it)));
+        let next = next.min_by_key(|(turn, _, _)| *turn);
+        next.is_some_and(|(_, level, bodies)| bodies.may_deliver(self.stream_of(level)))
     }
 
     /// Whose deliveries keep their order with those of `queue`, the highest first; it is among them.
@@ -482,19 +552,33 @@ impl Bodies {
         queue: QueueId,
         readers: impl Fn() -> Readers<'a>,
     ) -> Option<Step> {
-        let is_its_turn = self.is_turn_of(queue);
-        let bodies = self.queues.get_mut(&queue)?;
-        let before = bodies.hot_bytes();
-        let is_tight = self.hot_bytes >= HOT_BYTES_PER_GROUP;
-        bodies.may_leave = !self.away.is_full();
-        let step = bodies.next(queue, readers, is_tight, is_its_turn);
+        let how = (self.hot_bytes >= HOT_BYTES_PER_GROUP, self.is_turn_of(queue));
+        let found = self.queues.get_mut(&queue)?;
+        let before = found.hot_bytes();
+        found.may_leave = !self.away.is_full();
+        let is_subscription = self.streams.contains_key(&queue.base());
+        let (step, after, is_waiting) = if is_subscription {
+            // It looks at another queue's bytes while it changes its own.
+            let mut bodies = std::mem::take(found);
+            let had_waited = bodies.has_waited;
+            let step = bodies.next(queue, &readers, self.stream_of(queue), how);
+            let (after, is_waiting) = (bodies.hot_bytes(), bodies.is_waiting());
+            self.queues.insert(queue, bodies);
+            if had_waited && let Some(Step::Deliver { outgoing, .. }) = &step {
+                self.left_stream(queue, &[outgoing.span()], readers().stream);
+            }
+            (step, after, is_waiting)
+        } else {
+            let step = found.next(queue, readers, None, how);
+            (step, found.hot_bytes(), found.is_waiting())
+        };
         if let Some(Step::Leave { leave, bytes }) = &step {
             self.away.add(queue, leave.span(), bytes.len());
         }
-        self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
+        self.hot_bytes = self.hot_bytes - before + after;
         match &step {
             Some(Step::Deliver { .. } | Step::Leave { .. }) => {}
-            Some(Step::Fetch { .. }) | None if !bodies.is_waiting() => {
+            Some(Step::Fetch { .. }) | None if !is_waiting => {
                 self.waiting.remove(&queue);
             }
             Some(Step::Fetch { .. }) | None => {

@@ -43,9 +43,11 @@ pub enum Input {
         number: u64,
         places: Vec<Place>,
     },
+    /// Answers [`Output::Fetch`].
     Fetched {
         group: GroupId,
         queue: QueueId,
+        reader: QueueId,
         runs: Vec<Run>,
     },
     /// Answers [`Output::Peek`].
@@ -318,7 +320,10 @@ pub enum NotCut {
 #[derive(Debug)]
 pub struct Fetch {
     pub group: GroupId,
+    /// Whose messages they are.
     pub queue: QueueId,
+    /// For whom: the queue itself, or a subscription that reads it.
+    pub reader: QueueId,
     pub parts: Vec<Located>,
 }
 

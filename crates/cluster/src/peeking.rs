@@ -34,7 +34,7 @@ impl<'a, D: Disk, F: Fn(u64) -> Option<segments::Reader<D>>> PeekReader<'a, D, F
             log,
             find,
             peek,
-            seen: Seen::new(peek.found.level, &peek.spec),
+            seen: Seen::new(peek.found.store, &peek.spec),
             entry: None,
             done: BTreeSet::new(),
             bytes_left: bytes_max,
@@ -93,10 +93,10 @@ impl<'a, D: Disk, F: Fn(u64) -> Option<segments::Reader<D>>> PeekReader<'a, D, F
         let open = (self.find)(segment).ok_or(Error::Gone)?;
         let parts = self.peek.parts.iter().filter(|it| it.part.is_of(segment));
         let wanted: Vec<Range<u64>> = parts.flat_map(|it| it.part.wanted.ranges()).collect();
-        let level = self.peek.found.level;
-        let (found, bytes) = open.read_spans(level.0, &wanted, self.bytes_left)?;
+        let store = self.peek.found.store;
+        let (found, bytes) = open.read_spans(store.0, &wanted, self.bytes_left)?;
         for (seq, command) in found {
-            if let Some((head, body)) = Messages::of(level, &command).next() {
+            if let Some((head, body)) = Messages::of(store, &command).next() {
                 self.seen.add(seq, head, body, None);
             }
         }
@@ -111,7 +111,7 @@ impl<'a, D: Disk, F: Fn(u64) -> Option<segments::Reader<D>>> PeekReader<'a, D, F
 
 /// What was read of the messages that were found.
 struct Seen<'a> {
-    level: QueueId,
+    store: QueueId,
     spec: &'a PeekSpec,
     /// By their numbers. `None`: nobody wants to see it.
     read: BTreeMap<u64, Option<Read>>,
@@ -127,8 +127,8 @@ struct Read {
 }
 
 impl<'a> Seen<'a> {
-    fn new(level: QueueId, spec: &'a PeekSpec) -> Self {
-        Self { level, spec, read: BTreeMap::new(), bytes: 0 }
+    fn new(store: QueueId, spec: &'a PeekSpec) -> Self {
+        Self { store, spec, read: BTreeMap::new(), bytes: 0 }
     }
 
     /// What comes now is not taken any more.
@@ -141,7 +141,7 @@ impl<'a> Seen<'a> {
         let part = &located.part;
         // Planted: each message is shown with what its neighbour says.
         let first_seq = part.first_seq + u64::from(planted::is("peek_beside"));
-        for (seq, (head, body)) in (first_seq..).zip(Messages::of(self.level, run)) {
+        for (seq, (head, body)) in (first_seq..).zip(Messages::of(self.store, run)) {
             if part.wanted.contains(seq) {
                 self.add(seq, head, body, enqueued_ms);
             }

@@ -32,7 +32,10 @@ pub(crate) enum GroupEffect {
     /// For this node's dead-letter worker.
     Leaving(Leaving),
     Fetch {
+        /// Whose messages they are.
         queue: QueueId,
+        /// For whom they are read: the queue itself, or a subscription.
+        reader: QueueId,
         parts: Vec<FetchPart>,
     },
     /// The last consumer of an auto-delete queue went away, or nobody has used a queue for long.
@@ -108,10 +111,12 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn new(group: GroupId, machine: QueueMachine) -> Self {
+        let mut bodies = Bodies::default();
+        machine.subscriptions().for_each(|(queue, stream)| bodies.subscribed(queue, stream));
         Self {
             group,
             machine,
-            bodies: Bodies::default(),
+            bodies,
             tails: Tails::default(),
             effects: Vec::new(),
             touched: Vec::new(),
@@ -252,7 +257,7 @@ impl Queues {
         attachments: Vec<Attachment>,
         group_effects: &mut Vec<GroupEffect>,
     ) {
-        let live = |queue| self.machine.kept(queue);
+        let live = |store| self.machine.kept(store);
         let unmarked = self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
         let (readers, others): (Vec<_>, Vec<_>) =
             attachments.into_iter().partition(|it| it.spec.start.is_some());
@@ -395,7 +400,7 @@ impl Queues {
         let asked = Some(ticket).filter(|_| !is_over);
         let mut levels_left = 0;
         for level in self.levels(queue) {
-            let live = self.machine.kept(level);
+            let live = self.machine.kept(self.machine.store_of(level));
             let what =
                 if takes_back || is_over { Withdrawn::Unsettled } else { Withdrawn::Nothing };
             let (withdrawn, is_answered_later) =
@@ -420,6 +425,15 @@ impl Queues {
     }
 
     fn levels(&self, queue: QueueId) -> Vec<QueueId> {
+        if self.machine.store_of(queue) != queue {
+            // What was given out before it was set to another place may be on its way still.
+            let mut levels = Vec::new();
+            self.bodies.levels_of(queue, &mut levels);
+            levels.extend(self.machine.levels_of(queue));
+            levels.sort_unstable();
+            levels.dedup();
+            return levels;
+        }
         let features = self.machine.settings(queue).and_then(|it| it.features.as_deref());
         let highest = features.map_or(0, |features| features.max_priority);
         (0..=highest).map(|priority| queue.level(priority)).collect()
@@ -599,15 +613,15 @@ impl Queues {
 
     pub(crate) fn fetched(
         &mut self,
-        queue: QueueId,
+        (queue, reader): (QueueId, QueueId),
         runs: Vec<Run>,
         group_effects: &mut Vec<GroupEffect>,
     ) {
-        if self.machine.is_stream(queue) {
+        if queue == reader && self.machine.is_stream(queue) {
             self.tails.fetched(queue, &runs);
         } else {
-            self.bodies.fetched(queue, runs, readers(&self.machine, queue));
-            self.touched.push(queue);
+            self.bodies.fetched(reader, runs, readers(&self.machine, reader));
+            self.touched.push(reader);
         }
         self.perform(0, None, group_effects);
     }
@@ -630,7 +644,10 @@ impl Queues {
 
     /// What must be true between steps. For tests: it looks at everything.
     pub(crate) fn check(&self) {
-        let known = |queue| self.machine.kept(queue).map(|_| readers(&self.machine, queue));
+        let known = |queue: QueueId| {
+            let is_there = self.machine.settings(queue).is_some();
+            is_there.then(|| readers(&self.machine, queue))
+        };
         self.bodies.check(known);
         self.tails.check();
         let waits = self.machine.settled_waiting() > 0;

@@ -48,7 +48,7 @@ impl<D: Disk> StoreReader<D> {
     /// The messages of `fetch` up to the bound: at least some of those that are wanted first, unless a checkpoint has
     /// moved them.
     pub fn fetch(&self, segments: &impl FindSegment<D>, fetch: &Fetch) -> Result<Vec<Run>, Error> {
-        let Fetch { group, queue, parts } = fetch;
+        let Fetch { group, queue, reader: _, parts } = fetch;
         let (mut runs, mut bytes) = (Vec::new(), 0);
         let mut seen = Vec::new();
         for located in parts {

@@ -372,6 +372,7 @@ mod tests {
         Answer::Delivered(Delivery {
             group,
             queue,
+            store: queue,
             consumer,
             first_seq,
             count,

@@ -254,7 +254,10 @@ impl Request {
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub group: GroupId,
+    /// With the level that they are in.
     pub queue: QueueId,
+    /// Whose messages they are: of a subscription its stream, else `queue`.
+    pub store: QueueId,
     pub consumer: ConsumerId,
     /// The sequence number of the first; the others follow without a gap.
     pub first_seq: u64,
@@ -262,7 +265,7 @@ pub struct Delivery {
     pub redelivered: bool,
     /// How often each of them came back before; always 0 in a queue that does not count that.
     pub returns: u32,
-    /// `machine::Messages::of(queue, &bytes)` yields exactly `count` messages.
+    /// `machine::Messages::of(store, &bytes)` yields exactly `count` messages.
     pub bytes: Bytes,
 }
 
@@ -273,12 +276,14 @@ pub struct Leaving {
     pub group: GroupId,
     /// With the level that they are in.
     pub queue: QueueId,
+    /// Whose messages they are: of a subscription its stream, else `queue`.
+    pub store: QueueId,
     /// Why they are dead.
     pub reason: Outcome,
     /// The sequence number of the first; the others follow without a gap.
     pub first_seq: u64,
     pub count: u32,
-    /// `machine::Messages::of(queue, &bytes)` yields exactly `count` messages.
+    /// `machine::Messages::of(store, &bytes)` yields exactly `count` messages.
     pub bytes: Bytes,
     /// The group's time, milliseconds since 1970.
     pub time_ms: u64,

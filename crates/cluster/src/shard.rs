@@ -311,9 +311,9 @@ impl Shard {
             }
             Input::DeadLetterWorkerOpened => self.open_dead_letter_worker(outputs),
             Input::Synced { number, places } => self.synced(number, places, outputs),
-            Input::Fetched { group, queue, runs } => {
+            Input::Fetched { group, queue, reader, runs } => {
                 if let Some(found) = self.groups.get_mut(&group) {
-                    found.queues.fetched(queue, runs, &mut self.group_effects);
+                    found.queues.fetched((queue, reader), runs, &mut self.group_effects);
                 }
                 self.grant(group, outputs);
             }
@@ -501,9 +501,9 @@ impl Shard {
                 GroupEffect::Answer(session, answer) => {
                     self.answer(group, session, answer, outputs);
                 }
-                GroupEffect::Fetch { queue, parts } => {
+                GroupEffect::Fetch { queue, reader, parts } => {
                     let parts = self.located(group, parts);
-                    outputs.push(Output::Fetch(Fetch { group, queue, parts }));
+                    outputs.push(Output::Fetch(Fetch { group, queue, reader, parts }));
                 }
                 GroupEffect::Leaving(leaving) if self.has_dead_letter_worker => {
                     let (session, answer) =

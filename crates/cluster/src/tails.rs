@@ -288,6 +288,7 @@ impl Tails {
                     let delivery = Delivery {
                         group,
                         queue,
+                        store: queue,
                         consumer,
                         first_seq,
                         count,

@@ -73,7 +73,7 @@ fn done(delivery: &Delivery) -> Request {
 }
 
 fn bodies(delivery: &Delivery) -> Vec<String> {
-    let messages = Messages::of(delivery.queue, &delivery.bytes);
+    let messages = Messages::of(delivery.store, &delivery.bytes);
     messages.map(|(_, body)| String::from_utf8(body.to_vec()).unwrap()).collect()
 }
 

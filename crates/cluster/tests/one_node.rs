@@ -26,7 +26,7 @@ impl Session {
     async fn next_leaving(&mut self) -> (Leaving, Vec<String>) {
         match self.next().await {
             Answer::Leaving(leaving) => {
-                let messages = Messages::of(leaving.queue, &leaving.bytes);
+                let messages = Messages::of(leaving.store, &leaving.bytes);
                 let bodies = messages.map(|(_, body)| String::from_utf8(body.to_vec()).unwrap());
                 let bodies = bodies.collect();
                 (leaving, bodies)

@@ -131,7 +131,7 @@ impl Session {
     async fn deliver(&mut self) -> (Delivery, String) {
         loop {
             let Answer::Delivered(delivery) = self.next().await else { continue };
-            let (_, body) = Messages::of(delivery.queue, &delivery.bytes).next().unwrap();
+            let (_, body) = Messages::of(delivery.store, &delivery.bytes).next().unwrap();
             let body = String::from_utf8(body.to_vec()).unwrap();
             return (delivery, body);
         }

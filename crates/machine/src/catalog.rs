@@ -310,9 +310,12 @@ impl Catalog {
             C::DeleteExchange { vhost, name, if_unused } => {
                 self.check_delete_exchange(vhost, name, *if_unused)
             }
-            C::DeclareQueue { vhost, name, arguments, .. }
-            | C::CreateQueue { vhost, name, arguments, .. } => {
-                self.check_create_queue(vhost, name, arguments)
+            C::DeclareQueue { vhost, name, arguments, .. } => {
+                self.check_create_queue(vhost, name, arguments, None)
+            }
+            C::CreateQueue { vhost, name, arguments, spec, .. } => {
+                let reads = spec.settings.subscription().map(|it| it.stream);
+                self.check_create_queue(vhost, name, arguments, reads)
             }
             C::DeleteQueue { vhost, name, queue: _, by } => {
                 self.check_delete_queue(vhost, name, *by)
@@ -361,6 +364,7 @@ impl Catalog {
             }
             C::DeletePolicy { vhost, name, kind } => self.check_delete_policy(vhost, name, *kind),
             C::PauseQueue { vhost, name, by } => self.check_pause_queue(vhost, name, by.as_deref()),
+            C::SeekQueue { vhost, name, .. } => self.check_seek_queue(vhost, name),
             C::Administered { by, command } => {
                 assert!(!command.is_wrapped(), "a command has one actor");
                 by.check()?;
@@ -503,6 +507,7 @@ impl Catalog {
                 let pause = by.map(|by| QueuePause { by, since_ms: time_ms });
                 self.pause_queue(&vhost, &name, pause, effects)
             }
+            C::SeekQueue { vhost, name, to } => self.seek_queue(&vhost, &name, to, effects),
             // Taken apart by `apply`.
             C::Administered { .. } | C::Note { .. } => false,
             C::Remark { .. } => true,

@@ -82,6 +82,6 @@ pub use queue::{
     QueuePeek, QueueStatus, Seqs, StreamOffset,
 };
 pub use ranges::Ranges;
-pub use settings::{Dedup, Features, Overflow, QueueSettings, Retention, Retry};
+pub use settings::{Dedup, Features, Overflow, QueueSettings, Retention, Retry, Subscription};
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

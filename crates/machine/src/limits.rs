@@ -121,6 +121,9 @@ pub const STREAM_STRIDE_MS: u64 = 1_000;
 /// How often a stream looks for messages that have become too old, ms.
 pub const STREAM_AGE_MS: u64 = 1_000;
 
+/// How often a stream looks how far its subscriptions are, while retention waits for them, ms.
+pub const HOLD_MS: u64 = 250;
+
 /// Messages of a queue that are looked at together, by somebody who takes none.
 pub const PEEKED_MESSAGES_MAX: usize = 100;
 /// Messages whose delay is over that such a look passes over: more come in the next.

@@ -3,6 +3,8 @@
 mod change;
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
+use crate::ids::QueueId;
+use crate::queue::StreamOffset;
 use crate::version::Version;
 
 /// 2 knows features, 3 that a queue is paused.
@@ -53,6 +55,21 @@ pub struct Features {
     pub dedup: Option<Dedup>,
     /// It is a stream, which keeps what it was given. It has no other feature.
     pub stream: Option<Retention>,
+    /// It has no messages of its own: it reads a stream.
+    pub subscription: Option<Subscription>,
+}
+
+/// A queue that reads a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Which stream, in the same group.
+    pub stream: QueueId,
+    /// Where it began, or was set to last.
+    pub start: StreamOffset,
+    /// Retention may remove what it has not settled: it then has a gap. Otherwise the stream keeps that.
+    pub skips: bool,
+    /// How often it was set to another place.
+    pub seeks: u32,
 }
 
 /// What of a stream is kept. The default keeps everything.
@@ -114,6 +131,11 @@ impl QueueSettings {
         self.features.as_ref().is_some_and(|features| features.stream.is_some())
     }
 
+    /// What it reads, if it is a subscription.
+    pub fn subscription(&self) -> Option<Subscription> {
+        self.features.as_ref().and_then(|features| features.subscription)
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
         for (is_set, flag) in [
@@ -162,7 +184,7 @@ impl QueueSettings {
 
     /// The version since which these settings can be written.
     pub(crate) fn since(&self) -> Version {
-        if self.is_stream() {
+        if self.is_stream() || self.subscription().is_some() {
             return Version::STREAMS;
         }
         if self.is_paused { Version::PAUSES } else { Version::FIRST }
@@ -189,12 +211,14 @@ const DEDUP: u32 = 1 << 12;
 const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
-const BITS: u32 = (1 << 16) - 1;
+const SKIPS: u32 = 1 << 30;
+const SUBSCRIPTION: u32 = 1 << 31;
+const BITS: u32 = ((1 << 16) - 1) | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { retry, dedup, stream, .. } = self;
+        let Self { retry, dedup, stream, subscription, .. } = self;
         let Retention { max_age_ms, max_bytes } = stream.unwrap_or_default();
         let bits = [
             (self.message_ttl_ms.is_some(), TTL),
@@ -213,6 +237,8 @@ impl Features {
             (stream.is_some(), STREAM),
             (max_age_ms.is_some(), MAX_AGE),
             (max_bytes.is_some(), MAX_BYTES),
+            (subscription.is_some_and(|subscription| subscription.skips), SKIPS),
+            (subscription.is_some(), SUBSCRIPTION),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -229,6 +255,13 @@ impl Features {
             put_u32(out, dedup.entries_max);
         }
         [max_age_ms, max_bytes].into_iter().flatten().for_each(|number| put_u64(out, number));
+        if let Some(Subscription { stream, start, skips: _, seeks }) = *subscription {
+            let (kind, number) = start.to_parts();
+            put_u64(out, stream.0);
+            out.push(kind);
+            put_u64(out, number);
+            put_u32(out, seeks);
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -237,7 +270,8 @@ impl Features {
         if bits & !BITS != 0 || (has(REJECTS) && has(REJECTS_DLX)) {
             return Err(OTHER_VERSION);
         }
-        if !has(STREAM) && (has(MAX_AGE) || has(MAX_BYTES)) {
+        let is_odd = has(SKIPS) && !has(SUBSCRIPTION) || has(SUBSCRIPTION) && has(STREAM);
+        if is_odd || !has(STREAM) && (has(MAX_AGE) || has(MAX_BYTES)) {
             return Err(reader.corrupt());
         }
         let max_priority = reader.u8()?;
@@ -261,6 +295,10 @@ impl Features {
         };
         let max_age_ms = if has(MAX_AGE) { Some(reader.u64()?) } else { None };
         let max_bytes = if has(MAX_BYTES) { Some(reader.u64()?) } else { None };
+        let subscription = match has(SUBSCRIPTION) {
+            true => Some(Subscription::read(reader, has(SKIPS))?),
+            false => None,
+        };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -280,6 +318,16 @@ impl Features {
             retry,
             dedup,
             stream: has(STREAM).then_some(Retention { max_age_ms, max_bytes }),
+            subscription,
         })
+    }
+}
+
+impl Subscription {
+    fn read(reader: &mut Reader<'_>, skips: bool) -> Result<Self, Corrupt> {
+        let stream = QueueId(reader.u64()?);
+        let (kind, number) = (reader.u8()?, reader.u64()?);
+        let start = StreamOffset::from_parts(kind, number).ok_or_else(|| reader.corrupt())?;
+        Ok(Self { stream, start, skips, seeks: reader.u32()? })
     }
 }

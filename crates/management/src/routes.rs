@@ -26,6 +26,7 @@ mod policies;
 mod problems;
 pub(crate) mod queues;
 pub(crate) mod retries;
+mod seeks;
 mod topic_permissions;
 mod users;
 mod vhosts;
@@ -213,6 +214,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post_definitions("/definitions/{vhost}", definitions::import_vhost),
     put("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::put),
     delete("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::delete),
+    put("/millrace/queues/{vhost}/{queue}/position", Need::Policies, seeks::put),
     post("/millrace/queues/{vhost}/{queue}/retry", Need::Vhost, retries::start),
     get("/millrace/queues/{vhost}/{queue}/dead-letters", Need::Visible, dead_letters::deaths),
     get("/millrace/dead-letter-queues", Need::User, dead_letters::queues),

@@ -163,8 +163,10 @@ impl Outside<'_> {
             arguments,
             by: SessionOwner { node: node.id, session: home.session },
         };
-        let agreed = node.life.as_ref().map(|life| life.catalog.agreed());
-        declaration.into_command(agreed.unwrap_or(Version::FIRST))
+        match &node.life {
+            Some(life) => declaration.into_command_for(&life.catalog),
+            None => declaration.into_command(Version::FIRST),
+        }
     }
 
     /// Whether the node of a connection belongs to the cluster, as far as it knows.

@@ -166,8 +166,8 @@ impl Store {
             None => None,
             Some(Reading::Messages(fetch)) => {
                 let runs = self.reader.fetch(&self.segments, &fetch)?;
-                let Fetch { group, queue, .. } = fetch;
-                Some((group, Input::Fetched { group, queue, runs }))
+                let Fetch { group, queue, reader, .. } = fetch;
+                Some((group, Input::Fetched { group, queue, reader, runs }))
             }
             Some(Reading::Look(peek)) => {
                 let result = match self.reader.peek(&self.segments, &peek) {

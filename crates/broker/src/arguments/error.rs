@@ -96,6 +96,12 @@ pub(crate) enum ArgumentProblem {
     InvalidRetryType,
     /// `x-dead-letter-routing-key` without an exchange.
     RoutingKeyWithoutExchange,
+    /// A subscription does not say which stream it reads.
+    NoStream,
+    /// A subscription cannot begin there.
+    InvalidStart,
+    /// `x-when-behind` is neither of its words.
+    InvalidBehind,
     /// A queue of this type does not take this argument.
     NotForType(QueueType),
 }

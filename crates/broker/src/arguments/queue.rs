@@ -9,8 +9,8 @@ mod spec;
 mod tests;
 
 use machine::{
-    Arguments, Catalog, CatalogCommand, Kind, Queue, QueueHome, QueueType, Refusal, SessionOwner,
-    Value, Version,
+    Arguments, Catalog, CatalogCommand, Kind, Queue, QueueHome, QueueId, QueueType, Refusal,
+    SessionOwner, Value, Version,
 };
 
 use super::error::{DeclareError, Difference, Property};
@@ -63,7 +63,7 @@ impl Declaration {
         }
         match catalog.queue(&self.vhost, &self.name) {
             Some(existing) => self.judge_again(existing),
-            None => self.judge_new(catalog.agreed()),
+            None => self.judge_new(catalog),
         }
     }
 
@@ -92,7 +92,19 @@ impl Declaration {
         known::compare(&self.arguments, &existing.arguments)
     }
 
-    fn judge_new(&self, agreed: Version) -> Result<(), DeclareError> {
+    /// The stream that it is to read, if it is a subscription.
+    pub(crate) fn reads(&self) -> Option<&str> {
+        let is_one = known::type_of(&self.arguments) == QueueType::Subscription;
+        self.arguments.find(known::READS).filter(|_| is_one)?.text()
+    }
+
+    fn stream<'c>(&self, catalog: &'c Catalog) -> Option<&'c Queue> {
+        let stream = catalog.queue(&self.vhost, self.reads()?);
+        stream.filter(|queue| queue.settings().is_stream())
+    }
+
+    fn judge_new(&self, catalog: &Catalog) -> Result<(), DeclareError> {
+        let agreed = catalog.agreed();
         let queue_type = known::type_of(&self.arguments);
         if self.server_named && queue_type != QueueType::Classic {
             return Err(DeclareError::ServerNamed { queue_type });
@@ -102,8 +114,13 @@ impl Declaration {
         match queue_type {
             QueueType::Classic => Ok(()),
             QueueType::Quorum => self.check_properties(),
-            QueueType::Stream => {
+            QueueType::Stream | QueueType::Subscription => {
                 self.check_properties()?;
+                if queue_type == QueueType::Subscription && self.stream(catalog).is_none() {
+                    let name = self.reads().unwrap_or_default().to_owned();
+                    let (kind, vhost) = (Kind::Queue, self.vhost.clone());
+                    return Err(Refusal::NotFound { kind, name, vhost }.into());
+                }
                 if agreed >= Version::STREAMS {
                     return Ok(());
                 }
@@ -138,11 +155,21 @@ impl Declaration {
         }
     }
 
-    /// What the catalog is asked for, in a cluster that has agreed on this version.
+    /// What the catalog is asked for, if it is like this.
+    pub fn into_command_for(self, catalog: &Catalog) -> CatalogCommand {
+        let reads = self.stream(catalog).map(|stream| stream.id);
+        self.into_command_that_reads(catalog.agreed(), reads)
+    }
+
+    /// The same of no subscription, in a cluster that has agreed on this version.
     pub fn into_command(self, agreed: Version) -> CatalogCommand {
+        self.into_command_that_reads(agreed, None)
+    }
+
+    fn into_command_that_reads(self, agreed: Version, reads: Option<QueueId>) -> CatalogCommand {
         if agreed >= Version::SPECS {
             let home = self.home();
-            let spec = Box::new(spec::of(home, self.auto_delete, &self.arguments));
+            let spec = Box::new(spec::of(home, self.auto_delete, &self.arguments, reads));
             let Self { vhost, name, arguments, .. } = self;
             return CatalogCommand::CreateQueue { vhost, name, home, spec, arguments };
         }

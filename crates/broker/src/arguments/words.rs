@@ -89,6 +89,9 @@ fn invalid_argument(
         ArgumentProblem::InvalidStrategy => "invalid_dlx_strategy".to_owned(),
         ArgumentProblem::RoutingKeyWithoutExchange => "routing_key_but_no_dlx_defined".to_owned(),
         ArgumentProblem::InvalidMaxAge => "invalid_max_age".to_owned(),
+        ArgumentProblem::NoStream => "a subscription needs the name of its stream".to_owned(),
+        ArgumentProblem::InvalidStart => "invalid_stream_offset_arg".to_owned(),
+        ArgumentProblem::InvalidBehind => "invalid_when_behind".to_owned(),
         ArgumentProblem::InvalidRetryType => "invalid_delayed_retry_type".to_owned(),
         ArgumentProblem::InvalidType { got } => {
             return precondition(format!(

@@ -96,7 +96,7 @@ impl Deliveries {
         let found = usable_queue(caller, &queue)?;
         let start = match found.queue_type() {
             QueueType::Stream => Some(self.check_stream(caller, found, consume)?),
-            QueueType::Classic | QueueType::Quorum => {
+            QueueType::Classic | QueueType::Quorum | QueueType::Subscription => {
                 self.check(caller, found, consume)?;
                 None
             }

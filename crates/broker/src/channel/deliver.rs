@@ -61,6 +61,7 @@ impl Deliveries {
         let Some(consumer) = consumers.find_mut(number) else { return };
         let (source, is_auto_ack) = (consumer.source.level(delivery.queue), consumer.no_ack);
         let (is_reading, takes_all) = (consumer.is_reading, consumer.no_ack || consumer.is_reading);
+        let is_of_stream = is_reading || delivery.store != delivery.queue;
         let taken = if takes_all { delivery.count } else { delivery.count.min(room.of(consumer)) };
         let tag = match consumer.no_ack {
             true => self.unacked.pass(taken),
@@ -72,18 +73,15 @@ impl Deliveries {
         let is_tapped = caller.step.is_tapped;
         let mut sent = 0;
         let mut numbered = BytesMut::new();
-        for (head, body) in Messages::of(delivery.queue, &delivery.bytes).take(taken as usize) {
+        for (head, body) in Messages::of(delivery.store, &delivery.bytes).take(taken as usize) {
             let Some((destination, properties)) = split_head(head) else { break };
             let counted;
+            let properties = if is_of_stream {
+                offset::told(&mut numbered, properties, delivery.first_seq + u64::from(sent))
+            } else {
+                properties
+            };
             let properties = match delivery.returns {
-                0 if is_reading => {
-                    let number = Number::I64(offset::of_seq(delivery.first_seq + u64::from(sent)));
-                    let name = offset::NAME;
-                    match headers::put_with_number(&mut numbered, properties, name, number) {
-                        true => &numbered[..],
-                        false => properties,
-                    }
-                }
                 0 => properties,
                 returns => {
                     counted = with_delivery_count(properties, returns);

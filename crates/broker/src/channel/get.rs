@@ -1,11 +1,13 @@
 //! `basic.get`: one message on request.
 
 use amqp::{Method, basic};
+use bytes::BytesMut;
 use cluster::{Delivery, Request};
 use machine::{Messages, QueueType};
 
 use super::caller::Caller;
 use super::deliver::with_delivery_count;
+use super::offset;
 use super::topology::{Topology, usable_queue};
 use super::unacked::{Source, Unacked};
 use crate::auth::Verb;
@@ -69,7 +71,7 @@ impl Fetch {
     ) {
         let Self { no_ack, is_counted } = self;
         let found = delivery.and_then(|delivery| {
-            let (head, body) = Messages::of(delivery.queue, &delivery.bytes).next()?;
+            let (head, body) = Messages::of(delivery.store, &delivery.bytes).next()?;
             let (destination, properties) = split_head(head)?;
             Some((delivery, destination, properties, body))
         });
@@ -95,6 +97,11 @@ impl Fetch {
             routing_key,
             message_count: u32::try_from(ready).unwrap_or(u32::MAX),
         });
+        let mut numbered = BytesMut::new();
+        let properties = match delivery.store == delivery.queue {
+            true => properties,
+            false => offset::told(&mut numbered, properties, delivery.first_seq),
+        };
         let counted = match is_counted || delivery.returns > 0 {
             true => with_delivery_count(properties, delivery.returns),
             false => None,

@@ -3,9 +3,11 @@
 //! A message's offset is one less than its sequence number: the first has offset 0.
 
 use amqp::ValueRef;
+use bytes::BytesMut;
 use machine::StreamOffset;
 
-use crate::arguments::age::age_ms;
+use crate::arguments::offset::{offset_of, word_of};
+use crate::headers::{self, Number};
 use crate::values::type_name;
 
 /// The argument that says where a consumer begins, and the header that tells a message's offset.
@@ -17,32 +19,27 @@ pub(super) const NAME: &str = "x-stream-offset";
 /// It means nothing: the value, as RabbitMQ writes it.
 pub(super) fn of(value: &ValueRef<'_>) -> Result<StreamOffset, String> {
     if let Some(offset) = value.integer() {
-        // What is below the oldest begins with that.
-        return Ok(match u64::try_from(offset) {
-            Ok(offset) => StreamOffset::At(offset.saturating_add(1)),
-            Err(_) => StreamOffset::First,
-        });
+        return Ok(offset_of(offset));
     }
     match value {
         ValueRef::Timestamp(seconds) => Ok(StreamOffset::Since(seconds.saturating_mul(1000))),
         ValueRef::LongStr(bytes) => {
             let text = String::from_utf8_lossy(bytes);
-            match &*text {
-                "first" => Ok(StreamOffset::First),
-                "last" => Ok(StreamOffset::Last),
-                "next" => Ok(StreamOffset::Next),
-                age => age_ms(age)
-                    .map(StreamOffset::Ago)
-                    .ok_or_else(|| format!("{{longstr,<<\"{text}\">>}}")),
-            }
+            word_of(&text).ok_or_else(|| format!("{{longstr,<<\"{text}\">>}}"))
         }
         other => Err(type_name(other).to_owned()),
     }
 }
 
 /// The offset of a message.
-pub(super) fn of_seq(seq: u64) -> i64 {
+fn of_seq(seq: u64) -> i64 {
     i64::try_from(seq.saturating_sub(1)).unwrap_or(i64::MAX)
+}
+
+/// The properties of a message with its offset in them, for which `out` is there.
+pub(super) fn told<'a>(out: &'a mut BytesMut, properties: &'a [u8], seq: u64) -> &'a [u8] {
+    let number = Number::I64(of_seq(seq));
+    if headers::put_with_number(out, properties, NAME, number) { out } else { properties }
 }
 
 #[cfg(test)]

@@ -150,6 +150,7 @@ mod tests {
         Answer::Delivered(Delivery {
             group: GroupId(1),
             queue: QueueId(7),
+            store: QueueId(7),
             consumer: ConsumerId { session: SessionId(1), number: 1 },
             first_seq: 1,
             count: 1,

@@ -320,13 +320,14 @@ impl Retrier {
         delivery: Option<Delivery>,
     ) {
         let Some(Candidate { bytes, .. }) = self.asked.remove(&ticket) else { return };
-        let Some(Delivery { queue: level, first_seq: seq, bytes: run, .. }) = delivery else {
+        let Some(Delivery { queue: level, store, first_seq: seq, bytes: run, .. }) = delivery
+        else {
             self.bytes -= bytes;
             self.progress.gone += 1;
             return;
         };
         let mut taken = Taken { level, seq, bytes, waits_for: 0, is_lost: false };
-        let message = Messages::of(level, &run).next();
+        let message = Messages::of(store, &run).next();
         let (Some((head, body)), false) = (message, self.is_stopping) else {
             return self.let_go(&taken, Outcome::Undelivered);
         };

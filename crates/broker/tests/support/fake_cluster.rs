@@ -166,7 +166,8 @@ impl FakeCluster {
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(machine::ENTRY_HEAD_BYTES..);
         let (group, redelivered, returns) = (GroupId(1), false, 0);
-        Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes }
+        let store = queue;
+        Delivery { group, queue, store, consumer, first_seq, count, redelivered, returns, bytes }
     }
 
     fn answer(&mut self, session: SessionId, answer: Answer) {

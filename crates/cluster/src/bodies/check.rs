@@ -5,6 +5,7 @@ use machine::{QueueId, Ranges, Seqs};
 
 use super::extents::Extent;
 use super::queue::QueueBodies;
+use super::store::StoreView;
 use super::{Bodies, Readers};
 
 impl Bodies {
@@ -21,7 +22,8 @@ impl Bodies {
                 bodies.is_waiting(),
                 "something of {queue:?} wait, or not"
             );
-            bodies.check(queue, readers, self.is_turn_of(queue));
+            let (stream, wanted) = (self.stream_of(queue), self.wanted_of(queue));
+            bodies.check(queue, readers, (stream, &wanted), self.is_turn_of(queue));
         }
     }
 
@@ -42,7 +44,13 @@ impl QueueBodies {
         self.window.counted_anew() + self.leaves.window.counted_anew()
     }
 
-    fn check(&self, queue: QueueId, readers: Readers<'_>, is_its_turn: bool) {
+    fn check(
+        &self,
+        queue: QueueId,
+        readers: Readers<'_>,
+        (stream, wanted): (Option<StoreView<'_>>, &Ranges),
+        is_its_turn: bool,
+    ) {
         let is_unmarked = self.outbox.is_unmarked(self.marked_to);
         let is_held_up = (self.outbox.is_empty() || !is_its_turn || is_unmarked)
             && (self.leaves.is_empty() || !self.may_leave);
@@ -65,12 +73,17 @@ impl QueueBodies {
             assert!(end <= span.start, "places of {queue:?} overlap");
             end = span.end;
             assert!(
-                kept.intersects(span.clone()) || self.outbox.wants(span.clone()),
+                kept.intersects(span.clone())
+                    || self.outbox.wants(span.clone())
+                    || wanted.intersects(span.clone()),
                 "{span:?} of {queue:?} is dead and has a place: {extent:?}"
             );
             lies.insert(span);
         }
-        for span in kept.ranges().chain(self.outbox.spans()) {
+        if let Some(stream) = stream {
+            lies = stream.extents.iter().map(Extent::span).collect();
+        }
+        for span in kept.ranges().chain(self.outbox.spans()).chain(wanted.ranges()) {
             let placed = lies.within(span.clone()).len();
             assert_eq!(placed, span.end - span.start, "{span:?} of {queue:?} lies nowhere");
         }

@@ -9,6 +9,7 @@ use super::gathering::Gathering;
 use super::leaves::Leaves;
 use super::outbox::Outbox;
 use super::plan::Plan;
+use super::store::StoreView;
 use super::window::Window;
 use super::{Readers, Run, Step};
 use crate::limits::{FETCHES_FRUITLESS_MAX, READ_AHEAD_BYTES, READ_AHEAD_RUNS};
@@ -50,23 +51,43 @@ impl QueueBodies {
     }
 
     /// Whether the delivery that is next here has its bytes and need not wait for the log.
-    pub(super) fn may_deliver(&self) -> bool {
-        self.outbox.due(self.marked_to).is_some_and(|(first, _)| self.window.holds(first))
+    pub(super) fn may_deliver(&self, stream: Option<StoreView<'_>>) -> bool {
+        self.outbox.due(self.marked_to).is_some_and(|(first, _)| self.holds(first, stream))
     }
 
+    /// Whether a message is in memory: here, or in the stream that this reads.
+    fn holds(&self, seq: u64, stream: Option<StoreView<'_>>) -> bool {
+        self.window.holds(seq) || stream.is_some_and(|stream| stream.window.holds(seq))
+    }
+
+    /// What of `span` is not.
+    fn missing(
+        &self,
+        span: Range<u64>,
+        stream: Option<StoreView<'_>>,
+    ) -> impl Iterator<Item = Range<u64>> {
+        let missing = self.window.missing(span).into_iter();
+        missing.flat_map(move |span| match stream {
+            Some(stream) => stream.window.missing(span),
+            None => vec![span],
+        })
+    }
+
+    /// `stream`: what this reads, if it is a subscription.
     pub(super) fn next<'a>(
         &mut self,
         queue: QueueId,
         readers: impl Fn() -> Readers<'a>,
-        is_tight: bool,
-        is_its_turn: bool,
+        stream: Option<StoreView<'_>>,
+        (is_tight, is_its_turn): (bool, bool),
     ) -> Option<Step> {
+        let store = stream.map_or(queue, |stream| stream.queue);
         if self.may_leave
-            && let Some(step) = self.leave(queue)
+            && let Some(step) = self.leave(store, stream)
         {
             return Some(step);
         }
-        if is_its_turn && let Some(step) = self.deliver(queue, &readers) {
+        if is_its_turn && let Some(step) = self.deliver(store, stream, &readers) {
             return Some(step);
         }
         self.has_waited = !self.outbox.is_empty();
@@ -74,14 +95,15 @@ impl QueueBodies {
             return None;
         }
         if !self.is_waiting() {
-            let is_all_sent = self.extents.end().is_none_or(|end| end <= self.sent_to);
+            let end = stream.map_or(&self.extents, |stream| stream.extents).end();
+            let is_all_sent = end.is_none_or(|end| end <= self.sent_to);
             let is_idle = is_tight || is_all_sent || self.is_dry;
-            return if is_idle { None } else { self.read_ahead(readers()) };
+            return if is_idle { None } else { self.read_ahead(readers(), stream) };
         }
         self.is_turn_of_leaves = !self.is_turn_of_leaves;
         let is_unmarked = self.outbox.is_unmarked(self.marked_to);
         let may_deliver = is_its_turn && !is_unmarked;
-        let parts = self.plan(readers(), is_tight || !may_deliver).into_parts();
+        let parts = self.plan(readers(), stream, is_tight || !may_deliver).into_parts();
         let is_held_up = !may_deliver || (self.outbox.is_empty() && !self.may_leave);
         if parts.is_empty() && is_held_up {
             return None;
@@ -97,19 +119,27 @@ impl QueueBodies {
         Some(Step::Fetch { parts })
     }
 
-    fn leave(&mut self, queue: QueueId) -> Option<Step> {
+    fn leave(&mut self, store: QueueId, stream: Option<StoreView<'_>>) -> Option<Step> {
         let (first, count) = self.leaves.front()?;
-        let read = self.leaves.window.take(queue, first, count);
+        let read = self.leaves.window.take(store, first, count);
         // What has just expired is still about to be delivered.
-        let run = read.or_else(|| self.window.copy(queue, first, count))?;
+        let run = read.or_else(|| self.window.copy(store, first, count));
+        let run = run.or_else(|| stream?.window.copy(store, first, count))?;
         self.fruitless = 0;
         let leave = self.leaves.sent(run.count);
         Some(Step::Leave { leave, bytes: run.bytes })
     }
 
-    fn deliver<'a>(&mut self, queue: QueueId, readers: &impl Fn() -> Readers<'a>) -> Option<Step> {
+    fn deliver<'a>(
+        &mut self,
+        store: QueueId,
+        stream: Option<StoreView<'_>>,
+        readers: &impl Fn() -> Readers<'a>,
+    ) -> Option<Step> {
         let (first, count) = self.outbox.due(self.marked_to)?;
-        let run = self.window.take(queue, first, count)?;
+        let run = self.window.take(store, first, count);
+        // What lies in the stream stays there for others.
+        let run = run.or_else(|| stream?.window.copy(store, first, count))?;
         self.fruitless = 0;
         self.sent_to = self.sent_to.max(run.end());
         let outgoing = self.outbox.sent(run.count);
@@ -121,23 +151,28 @@ impl QueueBodies {
     }
 
     /// What waits and, unless memory `is_tight`, what is ready.
-    fn plan(&self, readers: Readers<'_>, is_tight: bool) -> Plan<'_> {
-        let mut plan = Plan::new(&self.extents);
+    fn plan<'b>(
+        &'b self,
+        readers: Readers<'_>,
+        stream: Option<StoreView<'b>>,
+        is_tight: bool,
+    ) -> Plan<'b> {
+        let mut plan = Plan::new(stream.map_or(&self.extents, |stream| stream.extents));
         let share = if self.outbox.is_empty() || self.leaves.is_empty() { 1 } else { 2 };
         if self.is_turn_of_leaves {
-            self.plan_leaves(&mut plan, share);
-            self.plan_outbox(&mut plan, 1);
+            self.plan_leaves(&mut plan, stream, share);
+            self.plan_outbox(&mut plan, stream, 1);
         } else {
-            self.plan_outbox(&mut plan, share);
-            self.plan_leaves(&mut plan, 1);
+            self.plan_outbox(&mut plan, stream, share);
+            self.plan_leaves(&mut plan, stream, 1);
         }
         if !is_tight && !self.outbox.is_empty() {
-            self.plan_ready(&mut plan, readers, 0);
+            self.plan_ready(&mut plan, readers, stream, 0);
         }
         plan
     }
 
-    fn plan_leaves(&self, plan: &mut Plan<'_>, share: usize) {
+    fn plan_leaves(&self, plan: &mut Plan<'_>, stream: Option<StoreView<'_>>, share: usize) {
         if !self.may_leave {
             return;
         }
@@ -146,16 +181,16 @@ impl QueueBodies {
                 return;
             }
             let unread = self.leaves.window.missing(span);
-            for missing in unread.into_iter().flat_map(|span| self.window.missing(span)) {
+            for missing in unread.into_iter().flat_map(|span| self.missing(span, stream)) {
                 plan.add(missing, share);
             }
         }
     }
 
-    fn plan_outbox(&self, plan: &mut Plan<'_>, share: usize) {
+    fn plan_outbox(&self, plan: &mut Plan<'_>, stream: Option<StoreView<'_>>, share: usize) {
         // What cannot leave yet is not read far ahead: it would fill the memory.
         if self.outbox.is_unmarked(self.marked_to)
-            && self.outbox.front().is_some_and(|(first, _)| self.window.holds(first))
+            && self.outbox.front().is_some_and(|(first, _)| self.holds(first, stream))
         {
             return;
         }
@@ -163,16 +198,22 @@ impl QueueBodies {
             if plan.is_full(share) {
                 return;
             }
-            for missing in self.window.missing(span) {
+            for missing in self.missing(span, stream) {
                 plan.add(missing, share);
             }
         }
     }
 
-    fn plan_ready(&self, plan: &mut Plan<'_>, readers: Readers<'_>, from_seq: u64) {
+    fn plan_ready(
+        &self,
+        plan: &mut Plan<'_>,
+        readers: Readers<'_>,
+        stream: Option<StoreView<'_>>,
+        from_seq: u64,
+    ) {
         let Some(ready) = readers.ready else { return };
         for range in ready.ranges().skip_while(|range| range.end <= from_seq) {
-            for missing in self.window.missing(range.start.max(from_seq)..range.end) {
+            for missing in self.missing(range.start.max(from_seq)..range.end, stream) {
                 if plan.is_full(1) {
                     return;
                 }
@@ -181,21 +222,27 @@ impl QueueBodies {
         }
     }
 
-    pub(super) fn fetched(&mut self, queue: QueueId, runs: Vec<Run>, readers: Readers<'_>) {
+    pub(super) fn fetched(
+        &mut self,
+        store: QueueId,
+        runs: Vec<Run>,
+        stream: Option<StoreView<'_>>,
+        readers: Readers<'_>,
+    ) {
         self.fetching = false;
         self.is_dry = true;
         for run in runs {
             if self.leaves.wants(&run.span()) {
-                self.leaves.window.fill(queue, run.clone());
+                self.leaves.window.fill(store, run.clone());
             }
             // Settled or taken by others meanwhile: nobody will ask for it.
             if (self.outbox.wants(run.span()) || readers.want(run.span()))
-                && self.window.fill(queue, run)
+                && self.window.fill(store, run)
             {
                 self.is_dry = false;
             }
         }
-        let lacks = |first: u64| !self.window.holds(first);
+        let lacks = |first: u64| !self.holds(first, stream);
         let leaves = self.leaves.front().filter(|_| self.may_leave);
         let is_stuck = self.outbox.front().is_some_and(|(first, _)| lacks(first))
             || leaves.is_some_and(|(first, _)| lacks(first) && !self.leaves.window.holds(first));
@@ -204,11 +251,17 @@ impl QueueBodies {
         }
     }
 
-    /// Messages are settled. True: what waits may go on without them.
-    pub(super) fn settled(&mut self, settled: &Ranges, kept: Option<Seqs<'_>>) -> bool {
+    /// Messages are settled. `wanted`: what of them waits for whoever reads them as a stream. True: what waits may go on
+    /// without them.
+    pub(super) fn settled(
+        &mut self,
+        settled: &Ranges,
+        kept: Option<Seqs<'_>>,
+        wanted: &Ranges,
+    ) -> bool {
         let goes_on = !self.leaves.is_empty() && self.leaves.forget(settled);
         for range in settled.ranges() {
-            self.forget_dead(range, kept);
+            self.forget_dead_but(range, kept, wanted);
         }
         let wanted = self.outbox.first();
         let is_done = |span: Range<u64>| {
@@ -232,9 +285,21 @@ impl QueueBodies {
 
     /// Forgets extents that hold messages of `span`, but nothing that lives or waits.
     fn forget_dead(&mut self, span: Range<u64>, kept: Option<Seqs<'_>>) {
+        self.forget_dead_but(span, kept, &Ranges::new());
+    }
+
+    /// The same, and nothing of `wanted`.
+    pub(super) fn forget_dead_but(
+        &mut self,
+        span: Range<u64>,
+        kept: Option<Seqs<'_>>,
+        wanted: &Ranges,
+    ) {
         let outbox = &self.outbox;
         self.extents.forget(span, |span| {
-            !kept.is_some_and(|kept| kept.intersects(span.clone())) && !outbox.wants(span)
+            !kept.is_some_and(|kept| kept.intersects(span.clone()))
+                && !wanted.intersects(span.clone())
+                && !outbox.wants(span)
         });
     }
 
@@ -251,7 +316,7 @@ impl QueueBodies {
 
     /// While somebody consumes a backlog, the bytes that will be delivered next are fetched early.
     /// Those of requeued messages alone are not: they are due at once, or nobody wants them.
-    fn read_ahead(&mut self, readers: Readers<'_>) -> Option<Step> {
+    fn read_ahead(&mut self, readers: Readers<'_>, stream: Option<StoreView<'_>>) -> Option<Step> {
         let ready = readers.ready?;
         if readers.consumers == 0 {
             return None;
@@ -276,9 +341,9 @@ impl QueueBodies {
         }
         drop(runs);
         // Else more runs are ahead than were looked at.
-        let from_seq = missing.filter(|&seq| !self.window.holds(seq))?;
-        let mut plan = Plan::new(&self.extents);
-        self.plan_ready(&mut plan, readers, from_seq);
+        let from_seq = missing.filter(|&seq| !self.holds(seq, stream))?;
+        let mut plan = Plan::new(stream.map_or(&self.extents, |stream| stream.extents));
+        self.plan_ready(&mut plan, readers, stream, from_seq);
         let parts = plan.into_parts();
         if parts.is_empty() {
             return None;

@@ -125,6 +125,7 @@ impl Toy {
             ready: Some((&self.ready).into()),
             kept: Some((&self.live).into()),
             consumers: self.consumers,
+            stream: None,
         };
         while let Some(step) = self.bodies.next(QUEUE, || readers) {
             match step {
@@ -150,6 +151,7 @@ impl Toy {
             ready: Some((&self.ready).into()),
             kept: Some((&self.live).into()),
             consumers: self.consumers,
+            stream: None,
         };
         self.bodies.fetched(QUEUE, runs, readers);
         self.pump();
@@ -409,7 +411,7 @@ fn the_fetch_of_a_queue_that_is_gone_changes_nothing() {
     let mut toy = Toy::new();
     toy.enqueue(1..9, false);
     toy.deliver(ANN, 1..3, false);
-    let waited = toy.bodies.dropped(QUEUE);
+    let waited = toy.bodies.dropped(QUEUE, |_| None);
     assert_eq!(waited.len(), 1);
     toy.bodies.fetched(QUEUE, vec![run(1..9)], Readers::default());
     assert!(toy.bodies.queues.is_empty() && toy.bodies.waiting.is_empty());
@@ -722,7 +724,7 @@ fn parts_of_a_queue_that_the_same_entry_drops_are_forgotten() {
     let (entry, range) = entry(1..2, 100);
     let source = Source::Entry { index: 1, range: range.start as u32..range.end as u32 };
     toy.bodies.enqueued_in_parts(QUEUE, 1, 1, source, &entry[range]);
-    toy.bodies.dropped(QUEUE);
+    toy.bodies.dropped(QUEUE, |_| None);
     toy.bodies.end_entry();
     assert!(toy.bodies.queues.is_empty());
 }

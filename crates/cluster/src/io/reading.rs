@@ -58,8 +58,8 @@ pub(crate) fn run(
                 }
                 Err(error) => fail_reading(reader.log(), &error, node, failure),
             };
-            let Fetch { group, queue, .. } = fetch;
-            node.shard_of(group).push(Input::Fetched { group, queue, runs });
+            let Fetch { group, queue, reader, .. } = fetch;
+            node.shard_of(group).push(Input::Fetched { group, queue, reader, runs });
         }
         if let Some(peek) = peeks.pop_front() {
             look(reader, segments, node, &peek);

@@ -1,7 +1,8 @@
 //! Answers of a group's leader on their way to the node of the session that asked.
 
 use machine::{
-    AttachError, CloseError, Counters, GroupId, NodeId, QueueDescription, QueueStatus, Version,
+    AttachError, CloseError, Counters, GroupId, NodeId, QueueDescription, QueueId, QueueStatus,
+    Version,
 };
 
 use super::Error;
@@ -244,26 +245,50 @@ fn ticketed(out: &mut Gather, kind: u8, ticket: u64) {
     out.number(ticket);
 }
 
+// What a delivery is: one bit each.
+const REDELIVERED: u8 = 1;
+/// It goes to a subscription, whose stream follows. Since `Version::STREAMS`.
+const HAS_STORE: u8 = 1 << 1;
+
 fn encode_delivery(out: &mut Gather, delivery: &Delivery) {
-    let Delivery { group: _, queue, consumer, first_seq, count, redelivered, returns, bytes } =
-        delivery;
+    let Delivery {
+        group: _,
+        queue,
+        store,
+        consumer,
+        first_seq,
+        count,
+        redelivered,
+        returns,
+        bytes,
+    } = delivery;
     put_consumer(out, *queue, *consumer);
     out.number(*first_seq);
     out.number(u64::from(*count));
-    out.bool(*redelivered);
+    let has_store = store != queue;
+    out.u8(u8::from(*redelivered) | if has_store { HAS_STORE } else { 0 });
+    if has_store {
+        out.number(store.0);
+    }
     out.number(u64::from(*returns));
     out.payload(bytes);
 }
 
 fn decode_delivery(reader: &mut Reader, group: GroupId) -> Result<Delivery, Error> {
     let (queue, consumer) = take_consumer(reader)?;
+    let (first_seq, count, flags) = (reader.number()?, reader.u32()?, reader.u8()?);
+    if flags & !(REDELIVERED | HAS_STORE) != 0 {
+        return Err(reader.malformed());
+    }
+    let store = if flags & HAS_STORE != 0 { QueueId(reader.number()?) } else { queue };
     Ok(Delivery {
         group,
         queue,
+        store,
         consumer,
-        first_seq: reader.number()?,
-        count: reader.u32()?,
-        redelivered: reader.bool()?,
+        first_seq,
+        count,
+        redelivered: flags & REDELIVERED != 0,
         returns: reader.u32()?,
         bytes: reader.payload()?,
     })

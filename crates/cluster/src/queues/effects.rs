@@ -61,7 +61,7 @@ impl Queues {
                 }
                 Effect::Cancelled { queue, consumer } => {
                     for level in self.levels(queue) {
-                        let live = self.machine.kept(level);
+                        let live = self.machine.kept(self.machine.store_of(level));
                         for outgoing in self.bodies.cancelled(level, consumer, live) {
                             self.never_sent(outgoing, group_effects);
                         }
@@ -79,11 +79,18 @@ impl Queues {
                         let answer = Answer::Cancelled { queue, consumer };
                         group_effects.push(GroupEffect::Answer(consumer.session, answer));
                     }
-                    for outgoing in self.bodies.dropped(queue) {
+                    let kept = |store| self.machine.kept(store);
+                    for outgoing in self.bodies.dropped(queue, kept) {
                         self.never_sent(outgoing, group_effects);
                     }
                 }
-                Effect::Created { .. } => self.came += u64::from(is_led),
+                Effect::Created { queue } => {
+                    self.came += u64::from(is_led);
+                    let store = self.machine.store_of(queue);
+                    if store != queue {
+                        self.bodies.subscribed(queue, store);
+                    }
+                }
             }
         }
         self.effects = effects;
@@ -121,7 +128,9 @@ impl Queues {
             tails::Step::Deliver(delivery) => {
                 GroupEffect::Answer(delivery.consumer.session, Answer::Delivered(delivery))
             }
-            tails::Step::Fetch { queue, parts } => GroupEffect::Fetch { queue, parts },
+            tails::Step::Fetch { queue, parts } => {
+                GroupEffect::Fetch { queue, reader: queue, parts }
+            }
         }));
     }
 
@@ -138,9 +147,11 @@ impl Queues {
                     Step::Leave { leave, bytes } => {
                         let Leave { first_seq, count, reason } = leave;
                         let (group, time_ms) = (self.group, self.time_ms);
+                        let store = self.bodies.store_of(queue);
                         group_effects.push(GroupEffect::Leaving(Leaving {
                             group,
                             queue,
+                            store,
                             reason,
                             first_seq,
                             count,
@@ -149,11 +160,12 @@ impl Queues {
                         }));
                     }
                     Step::Fetch { parts } => {
+                        let (reader, queue) = (queue, self.bodies.store_of(queue));
                         if let Some(runs) = in_memory(queue, &parts) {
-                            let readers = readers(&self.machine, queue);
-                            self.bodies.fetched(queue, runs, readers);
+                            let readers = readers(&self.machine, reader);
+                            self.bodies.fetched(reader, runs, readers);
                         } else {
-                            group_effects.push(GroupEffect::Fetch { queue, parts });
+                            group_effects.push(GroupEffect::Fetch { queue, reader, parts });
                         }
                     }
                 }
@@ -171,9 +183,18 @@ impl Queues {
     ) {
         let Outgoing { consumer, first_seq, count, redelivered, returns, got, detached, .. } =
             outgoing;
-        let group = self.group;
-        let delivery =
-            Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
+        let (group, store) = (self.group, self.bodies.store_of(queue));
+        let delivery = Delivery {
+            group,
+            queue,
+            store,
+            consumer,
+            first_seq,
+            count,
+            redelivered,
+            returns,
+            bytes,
+        };
         let answer = match got {
             None => Answer::Delivered(delivery),
             Some(Got { ticket, ready, .. }) => {
@@ -217,10 +238,18 @@ impl Queues {
 pub(super) fn readers(machine: &QueueMachine, queue: QueueId) -> Readers<'_> {
     if machine.is_stream(queue) {
         // Its readers have what they are behind with read for them: only the newest messages are worth keeping here.
-        return Readers { ready: None, kept: machine.kept(queue), consumers: 1 };
+        return Readers { ready: None, kept: machine.kept(queue), stream: None, consumers: 1 };
     }
     let consumers = machine.status(queue).map_or(0, |status| status.consumers);
-    Readers { ready: machine.ready(queue), kept: machine.kept(queue), consumers }
+    let store = machine.store_of(queue);
+    if store == queue {
+        let (ready, kept) = (machine.ready(queue), machine.kept(queue));
+        return Readers { ready, kept, stream: None, consumers };
+    }
+    // What was given out before it was set to another place may be open still.
+    let level = machine.levels_of(queue).next().unwrap_or(queue);
+    let (ready, kept) = (machine.ready(queue), machine.kept(level));
+    Readers { ready, kept, stream: machine.kept(store), consumers }
 }
 
 /// The runs of `parts` that need no disk, if none does.

@@ -254,7 +254,7 @@ impl World {
     }
 
     fn got(&mut self, delivery: &Delivery, is_got: bool) {
-        let messages = Messages::of(delivery.queue, &delivery.bytes);
+        let messages = Messages::of(delivery.store, &delivery.bytes);
         for (_, body) in messages {
             let body = u64::from_le_bytes(body.try_into().unwrap());
             let is_new = self.seen.insert(body);

@@ -393,8 +393,8 @@ impl Core {
                 Output::Answer { session, answer } => self.answers.push((session, answer)),
                 Output::Fetch(fetch) => {
                     let runs = self.reader.fetch(&OpenSegments::default(), &fetch).unwrap();
-                    let Fetch { group, queue, .. } = fetch;
-                    self.inboxes[shard].push(Input::Fetched { group, queue, runs });
+                    let Fetch { group, queue, reader, .. } = fetch;
+                    self.inboxes[shard].push(Input::Fetched { group, queue, reader, runs });
                 }
                 Output::Peek(peek) => {
                     let peeked = self.reader.peek(&OpenSegments::default(), &peek).unwrap();

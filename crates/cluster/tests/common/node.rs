@@ -203,8 +203,8 @@ impl Node {
     pub(crate) fn fetch(&mut self) {
         let Some(fetch) = self.fetches.pop_front() else { return };
         let runs = self.reader.fetch(&self.segments, &fetch).unwrap();
-        let Fetch { group, queue, .. } = fetch;
-        self.inputs.push(Input::Fetched { group, queue, runs });
+        let Fetch { group, queue, reader, .. } = fetch;
+        self.inputs.push(Input::Fetched { group, queue, reader, runs });
         self.step();
     }
 
@@ -384,12 +384,21 @@ impl Node {
             let Answer::Leaving(leaving) = answer else {
                 panic!("not the dead-letter worker's: {answer:?}")
             };
-            let Leaving { group, queue, reason, first_seq, count, bytes, time_ms } = leaving;
+            let Leaving { group, queue, store, reason, first_seq, count, bytes, time_ms } = leaving;
             assert!(time_ms.abs_diff(self.now().wall_ms) < 1000);
             let consumer = ConsumerId { session: DEAD_LETTER_WORKER, number: 0 };
             let (redelivered, returns) = (false, 0);
-            let as_delivery =
-                Delivery { group, queue, consumer, first_seq, count, redelivered, returns, bytes };
+            let as_delivery = Delivery {
+                group,
+                queue,
+                store,
+                consumer,
+                first_seq,
+                count,
+                redelivered,
+                returns,
+                bytes,
+            };
             left.push((reason, queue, opened(&as_delivery)));
         }
         left
@@ -510,7 +519,7 @@ pub(crate) fn credit(credit: u32) -> ConsumerSpec {
 }
 
 pub(crate) fn opened(delivery: &cluster::Delivery) -> Vec<Got> {
-    let messages: Vec<_> = Messages::of(delivery.queue, &delivery.bytes).collect();
+    let messages: Vec<_> = Messages::of(delivery.store, &delivery.bytes).collect();
     assert_eq!(messages.len(), delivery.count as usize, "a delivery holds what it says");
     let open = |(seq, (_, body)): (u64, (_, &[u8]))| Got {
         seq,

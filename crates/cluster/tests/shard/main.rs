@@ -7,6 +7,7 @@ mod node;
 mod peeks;
 mod queues;
 mod streams;
+mod subscriptions;
 
 use cluster::exchange::Input;
 use cluster::{Answer, Held, Request, Ticket};

@@ -16,6 +16,7 @@ use super::queues::{QueueHome, QueueSpec};
 use super::vhosts::VhostMetadata;
 use crate::encoding::{Corrupt, Reader, put_bool, put_text, put_u32, put_u64};
 use crate::ids::{GroupId, NodeId, QueueId, SessionId, SessionOwner};
+use crate::queue::StreamOffset;
 use crate::value::Arguments;
 use crate::version::Version;
 
@@ -224,6 +225,12 @@ pub enum CatalogCommand {
         /// The user that pauses it. None: it goes on.
         by: Option<String>,
     },
+    /// The subscription goes on there from here on, whatever it has settled.
+    SeekQueue {
+        vhost: String,
+        name: String,
+        to: StreamOffset,
+    },
     /// What an operator changes: who it was is remembered with it. See `audit`.
     Administered {
         by: Actor,
@@ -280,6 +287,7 @@ impl CatalogCommand {
             | Self::SetVhostMetadata { .. }
             | Self::SetClusterName { .. }
             | Self::PauseQueue { .. }
+            | Self::SeekQueue { .. }
             | Self::Remark { .. } => false,
         }
     }
@@ -343,6 +351,7 @@ impl CatalogCommand {
             Self::SetVhostMetadata { .. } => (31, Version::POLICIES),
             Self::SetClusterName { .. } => (32, Version::POLICIES),
             Self::PauseQueue { .. } => (35, Version::PAUSES),
+            Self::SeekQueue { .. } => (36, Version::STREAMS),
             Self::Administered { command, .. } => {
                 (ADMINISTERED, command.since().max(Version::AUDITED))
             }
@@ -507,6 +516,12 @@ impl CatalogCommand {
                 if let Some(by) = by {
                     put_text(out, by);
                 }
+            }
+            Self::SeekQueue { vhost, name, to } => {
+                put_texts(out, &[vhost, name]);
+                let (kind, number) = to.to_parts();
+                out.push(kind);
+                put_u64(out, number);
             }
             Self::Administered { by, command } => {
                 assert!(!command.is_wrapped(), "a command has one actor");
@@ -675,6 +690,12 @@ impl CatalogCommand {
                 name: reader.string()?,
                 by: if reader.bool()? { Some(reader.string()?) } else { None },
             },
+            36 => {
+                let (vhost, name) = (reader.string()?, reader.string()?);
+                let (kind, number) = (reader.u8()?, reader.u64()?);
+                let to = StreamOffset::from_parts(kind, number).ok_or_else(|| reader.corrupt())?;
+                Self::SeekQueue { vhost, name, to }
+            }
             NOTE => {
                 let by = Actor::read(reader)?;
                 Self::Note { by, event: Box::new(Event::read(reader)?) }

@@ -173,6 +173,11 @@ impl Queue {
         }
     }
 
+    /// The same for who publishes to it by its name. None: it takes no messages.
+    pub(super) fn addressed(&self) -> Option<Target> {
+        self.settings().subscription().is_none().then_some(self.target)
+    }
+
     /// Where a message for it goes, and what who publishes it must know.
     pub fn target(&self) -> Target {
         self.target

@@ -33,6 +33,12 @@ pub enum Refusal {
     SystemExchange { name: String, vhost: String },
     /// The exchange has bindings.
     InUse { kind: Kind, name: String, vhost: String },
+    /// The stream has subscriptions, of which this is one: they go first.
+    HasSubscriptions { name: String, vhost: String, subscription: String },
+    /// A subscription takes no messages: those of its stream are what it has.
+    NoDestination { name: String, vhost: String },
+    /// It is no subscription, so it cannot be set to another place.
+    NoSubscription { name: String, vhost: String },
     /// A name that is empty, too long or holds a NUL.
     InvalidName { kind: Kind, name: String },
     /// The exchange cannot route by a binding with such a key and such arguments.
@@ -94,6 +100,18 @@ impl std::fmt::Display for Refusal {
             }
             Self::InUse { kind, name, vhost } => {
                 write!(out, "{kind} '{name}' in vhost '{vhost}' is in use")
+            }
+            Self::HasSubscriptions { name, vhost, subscription } => write!(
+                out,
+                "stream '{name}' in vhost '{vhost}' has subscriptions, '{subscription}' among them: delete those \
+                 first"
+            ),
+            Self::NoDestination { name, vhost } => write!(
+                out,
+                "queue '{name}' in vhost '{vhost}' is a subscription and takes no messages: bind its stream"
+            ),
+            Self::NoSubscription { name, vhost } => {
+                write!(out, "queue '{name}' in vhost '{vhost}' is no subscription")
             }
             Self::InvalidName { kind, name } => write!(
                 out,

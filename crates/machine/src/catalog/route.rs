@@ -73,7 +73,7 @@ impl Catalog {
         out.clear();
         let vhost = self.vhosts.get(vhost).ok_or(RouteError::NoVhost)?;
         let queues_named =
-            || keys.iter().filter_map(|key| vhost.queues.get(*key)).map(Queue::target);
+            || keys.iter().filter_map(|key| vhost.queues.get(*key)).filter_map(Queue::addressed);
         if exchange.is_empty() {
             out.extend(queues_named());
             sort(out);

@@ -6,6 +6,7 @@ mod histories;
 mod metadata;
 mod pauses;
 mod queues;
+mod seeks;
 
 use std::collections::BTreeMap;
 
@@ -93,6 +94,13 @@ impl Vhost {
     /// By name.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.values()
+    }
+
+    /// The subscriptions of a stream, by name.
+    pub fn subscriptions_of(&self, stream: &Queue) -> impl Iterator<Item = &Queue> {
+        let id = stream.settings().is_stream().then_some(stream.id);
+        let all = self.queues.values().filter(move |_| id.is_some());
+        all.filter(move |queue| queue.settings().subscription().map(|it| it.stream) == id)
     }
 
     /// By name.

@@ -6,6 +6,7 @@ use super::context::Context;
 use super::open::OpenEnded;
 use super::reader::delivered::Delivered;
 use super::reader::{MessageAttributes, Reader, Reading};
+use super::reconcile::Moves;
 use super::seqs::Seqs;
 use super::store::Store;
 use super::{Counters, Effect};
@@ -101,11 +102,15 @@ impl Level {
         id: QueueId,
         bytes: &mut encoding::Reader<'_>,
         version: u8,
+        moves: Moves,
     ) -> Result<Self, Corrupt> {
         let Self { mut store, mut reader } = Self::new(id);
         store.next_seq = bytes.u64()?;
         let counters = Counters::read(bytes, version < 3)?;
         (store.came_in, reader.books) = counters.parts();
+        let books = &mut reader.books;
+        books.dropped = books.dropped.checked_sub(moves.gaps).ok_or_else(|| bytes.corrupt())?;
+        books.moves = moves;
         let open = Ranges::read(bytes)?;
         if version >= 3 && bytes.bool()? {
             reader.attributes = Some(Box::new(MessageAttributes::read(bytes)?));
@@ -113,7 +118,8 @@ impl Level {
         if version >= 4 {
             reader.delivered = Delivered::read(bytes, version)?;
         }
-        let is_right = counters.enqueued.checked_add(1) == Some(store.next_seq)
+        let is_right = store.next_seq > 0
+            && reader.books.open(store.end()) == Some(open.len())
             && counters.open() == Some(open.len())
             && open.first() != Some(0)
             && open.last().is_none_or(|last| last < store.next_seq)

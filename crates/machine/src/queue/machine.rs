@@ -5,6 +5,7 @@ mod describe;
 mod leader;
 mod peek;
 mod snapshot;
+mod subscriptions;
 mod taking;
 mod timers;
 
@@ -193,7 +194,7 @@ impl QueueMachine {
     ) {
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         let Some(queue) = &mut self.slots[place] else { return };
-        if queue.level(id.priority()).is_none() || queue.is_gone {
+        if queue.level(id.priority()).is_none() || queue.is_gone || queue.subscription().is_some() {
             self.ignored = self.ignored.wrapping_add(1);
             return;
         }
@@ -242,7 +243,16 @@ impl QueueMachine {
             Command::Enqueue(_) => unreachable!("enqueues take the short way"),
             Command::Settle { queue, outcome, ranges } => {
                 let at = (self.time_ms, self.is_leading);
-                if let Some(place) = self.place(queue)
+                let place = self.place(queue);
+                let has_subscribers = |place: usize| {
+                    let found = self.slots[place].as_ref();
+                    found.is_some_and(|found| !found.subscribers.places.is_empty())
+                };
+                let stream = place.filter(|place| has_subscribers(*place));
+                if let Some(place) = stream {
+                    self.look_at_subscribers(place);
+                }
+                if let Some(place) = place
                     && let Some(found) = &mut self.slots[place]
                 {
                     found.apply_settle(queue.priority(), outcome, &ranges, at, effects);
@@ -253,6 +263,9 @@ impl QueueMachine {
                         // is seen to at the end.
                         self.touched.push(place);
                     }
+                }
+                if let Some(place) = stream {
+                    self.tell_of_gaps(place, effects);
                 }
             }
             Command::CreateQueue { queue, settings } => self.create(queue, settings, effects),
@@ -293,7 +306,11 @@ impl QueueMachine {
                 if let Some(place) = self.place(queue)
                     && let Some(found) = self.slots[place].as_mut().filter(|found| !found.is_gone)
                 {
+                    let before = found.subscription();
                     found.set_settings((settings, revision), at, effects);
+                    if let Some(before) = before {
+                        self.set_to(place, before);
+                    }
                     // Limits and times that are new are seen to at the end, and who waits is given what is ready.
                     self.touched.push(place);
                 }
@@ -311,7 +328,14 @@ impl QueueMachine {
         if self.places.contains_key(&id) {
             return;
         }
-        let place = self.insert(Queue::new(id, settings));
+        let mut queue = Queue::new(id, settings);
+        if let Some(subscription) = queue.subscription()
+            && !self.subscribe(&mut queue, subscription)
+        {
+            return;
+        }
+        let place = self.insert(queue);
+        self.link(place);
         if self.is_leading
             && let Some(queue) = &mut self.slots[place]
         {
@@ -336,6 +360,10 @@ impl QueueMachine {
         let id = id.base();
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         let Some(place) = self.place(id) else { return };
+        // Nobody reads what is not there.
+        for subscription in self.subscribers_of(place) {
+            self.drop_queue(subscription, effects);
+        }
         let Some(queue) = self.slots[place].as_mut().filter(|queue| !queue.is_gone) else { return };
         queue.end_runs(time_ms, is_leading, effects);
         for (consumer, _, is_attached) in queue.consumers.holders() {
@@ -364,6 +392,12 @@ impl QueueMachine {
         let mut counters = queue.counters();
         counters.dropped += queue.kept_len();
         self.retired.add(&counters);
+        if let Some(subscription) = queue.subscription() {
+            self.unlink(place, subscription);
+            // Whatever its level is called now.
+            effects.push(Effect::Dropped { queue: id });
+            return;
+        }
         effects.extend(queue.levels().map(|level| Effect::Dropped { queue: level.id() }));
     }
 
@@ -375,9 +409,11 @@ impl QueueMachine {
                 queue.end_runs(time_ms, is_leading, effects);
             }
         }
+        self.reach_subscribers();
         let mut touched = std::mem::take(&mut self.touched);
         if self.is_dispatching {
             for place in &touched {
+                self.look_if_held(*place);
                 if let Some(queue) = &mut self.slots[*place] {
                     queue.serve_entry(time_ms, effects);
                     queue.look_ahead(self.now_ms);
@@ -453,9 +489,10 @@ impl QueueMachine {
         self.places.iter().filter(move |(_, place)| is_there(**place)).map(|(id, _)| *id)
     }
 
-    /// All stores, by id: each level of each queue is one.
+    /// All stores, by id: each level of each queue is one, but for subscriptions.
     pub fn stores(&self) -> impl Iterator<Item = QueueId> + '_ {
         let queues = self.places.values().filter_map(|place| self.slots[*place].as_ref());
+        let queues = queues.filter(|queue| queue.subscription().is_none());
         let mut stores: Vec<_> = queues.flat_map(|it| it.levels().map(Level::id)).collect();
         stores.sort_unstable();
         stores.into_iter()

@@ -25,6 +25,11 @@ impl OpenEnded {
         Self { left: Ranges::new(), fresh: 1 }
     }
 
+    /// All from `seq` on, of a store that goes at least so far.
+    pub(crate) fn from(seq: u64) -> Self {
+        Self { left: Ranges::new(), fresh: seq }
+    }
+
     /// Nothing, whatever comes.
     pub(crate) fn none() -> Self {
         Self { left: Ranges::new(), fresh: u64::MAX }

@@ -11,6 +11,7 @@ mod delayed;
 pub(crate) mod delivered;
 mod gathered;
 mod leaving;
+mod moved;
 mod reading;
 mod ready;
 mod values;

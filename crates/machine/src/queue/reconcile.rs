@@ -8,7 +8,7 @@ use crate::limits::SEQ_MAX;
 /// replicas at equal index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that came in.
+    /// Messages that came in. Of a subscription: those that it has come to, each as often as it has.
     pub enqueued: u64,
     /// Their bytes, heads included.
     pub enqueued_bytes: u64,
@@ -16,7 +16,8 @@ pub struct Counters {
     pub settled: u64,
     /// Messages that were purged.
     pub purged: u64,
-    /// Dead messages that nobody wants, cancelled ones, and those that went with their queue.
+    /// Dead messages that nobody wants, cancelled ones, those that went with their queue, and those that retention
+    /// removed before a subscription had settled them.
     pub dropped: u64,
     /// Dead messages that are stored where they were to go.
     pub dead_lettered: u64,
@@ -41,6 +42,35 @@ pub(crate) struct Books {
     pub(crate) purged: u64,
     pub(crate) dropped: u64,
     pub(crate) dead_lettered: u64,
+    /// Of a subscription.
+    pub(crate) moves: Moves,
+}
+
+/// What else becomes of the messages of a stream for somebody who reads it. All 0 of a queue with messages of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moves {
+    /// Messages that it began behind, or was set past.
+    pub(crate) passed: u64,
+    /// Messages that it was done with, and was set back to.
+    pub(crate) replayed: u64,
+    /// Messages that retention removed before it had settled them.
+    pub(crate) gaps: u64,
+}
+
+impl Moves {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let Self { passed, replayed, gaps } = *self;
+        [passed, replayed, gaps].into_iter().for_each(|number| put_u64(out, number));
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        Ok(Self { passed: reader.u64()?, replayed: reader.u64()?, gaps: reader.u64()? })
+    }
+
+    /// How many messages have come for whoever reads a store that ends there.
+    fn came(&self, end: End) -> Option<u64> {
+        end.0.checked_sub(1)?.checked_add(self.replayed)?.checked_sub(self.passed)
+    }
 }
 
 impl CameIn {
@@ -55,7 +85,8 @@ impl Books {
     /// cannot be right.
     pub(crate) fn open(&self, end: End) -> Option<u64> {
         let out = self.settled.checked_add(self.purged)?.checked_add(self.dropped)?;
-        end.0.checked_sub(1)?.checked_sub(out.checked_add(self.dead_lettered)?)
+        let out = out.checked_add(self.dead_lettered)?.checked_add(self.moves.gaps)?;
+        self.moves.came(end)?.checked_sub(out)
     }
 }
 
@@ -63,13 +94,13 @@ impl Counters {
     /// The books of a store and its one reader.
     pub(crate) fn of(end: End, came_in: &CameIn, books: &Books) -> Self {
         let CameIn { bytes: enqueued_bytes, duplicates, checksum } = *came_in;
-        let Books { settled, purged, dropped, dead_lettered } = *books;
+        let Books { settled, purged, dropped, dead_lettered, moves } = *books;
         Self {
-            enqueued: end.0 - 1,
+            enqueued: moves.came(end).expect("nobody is set past what has not come"),
             enqueued_bytes,
             settled,
             purged,
-            dropped,
+            dropped: dropped + moves.gaps,
             dead_lettered,
             duplicates,
             checksum,
@@ -82,11 +113,13 @@ impl Counters {
         books.open(End(self.enqueued.checked_add(1)?))
     }
 
-    /// What of it is the store's, and what the reader's.
+    /// What of it is the store's, and what the reader's. Of a subscription: but for how it was moved.
     pub(crate) fn parts(&self) -> (CameIn, Books) {
         let Self { enqueued_bytes: bytes, settled, purged, dropped, dead_lettered, .. } = *self;
         let Self { duplicates, checksum, .. } = *self;
-        (CameIn { bytes, duplicates, checksum }, Books { settled, purged, dropped, dead_lettered })
+        let moves = Moves::default();
+        let books = Books { settled, purged, dropped, dead_lettered, moves };
+        (CameIn { bytes, duplicates, checksum }, books)
     }
 
     /// Adds the books of a queue that is gone.

@@ -7,7 +7,7 @@ use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
 use crate::scheduler::dispatch::dispatch;
-use crate::settings::Overflow;
+use crate::settings::{Overflow, Retention};
 
 impl Queue {
     pub(super) fn lead(&mut self, now_ms: u64) {
@@ -26,6 +26,7 @@ impl Queue {
         self.admitted = Admitted::default();
         self.timer = None;
         self.aged_ms = 0;
+        self.subscribers.forget();
     }
 
     /// All that may have come have: consumers are served, or the queue is over.
@@ -52,7 +53,7 @@ impl Queue {
             return self.serve_plainly(effects);
         }
         if let Some(retention) = self.retention() {
-            return stream::retain(&mut self.main, retention, &mut self.aged_ms, now_ms);
+            return self.retain(retention, now_ms);
         }
         let due_ms =
             self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
@@ -61,6 +62,11 @@ impl Queue {
             self.dispatch(due_ms, effects);
         }
         self.dispatch(now_ms.saturating_add(1), effects);
+    }
+
+    fn retain(&mut self, retention: Retention, now_ms: u64) {
+        let (subscribers, aged_ms) = (&mut self.subscribers, &mut self.aged_ms);
+        stream::retain(&mut self.main, retention, subscribers, aged_ms, now_ms);
     }
 
     fn serve_plainly(&mut self, effects: &mut Vec<Effect>) {
@@ -89,7 +95,7 @@ impl Queue {
             return self.serve_plainly(effects);
         }
         if let Some(retention) = self.retention() {
-            return stream::retain(&mut self.main, retention, &mut self.aged_ms, time_ms);
+            return self.retain(retention, time_ms);
         }
         self.dispatch(time_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
@@ -139,7 +145,9 @@ impl Queue {
     ) {
         if outcome == Outcome::DeadLettered {
             // Whoever says so: it is stored elsewhere.
-            if let Some(level) = self.level_mut(level)
+            let is_main = self.is_of_any_level(outcome);
+            let level = if is_main { Some(&mut self.main) } else { self.level_mut(level) };
+            if let Some(level) = level
                 && let Some(attributes) = &level.reader.attributes
             {
                 let stored = attributes.leaving.within(ranges);
@@ -248,7 +256,8 @@ impl Queue {
             return None;
         }
         if let Some(retention) = self.retention() {
-            return stream::next_too_old(&self.main, retention, self.aged_ms);
+            let too_old = stream::next_too_old(&self.main, retention, self.aged_ms);
+            return [too_old, self.subscribers.look_at_ms()].into_iter().flatten().min();
         }
         let levels = self.levels().filter_map(Level::next_due).min();
         [levels, self.unused_until_ms()].into_iter().flatten().min()

@@ -2,10 +2,12 @@
 //!
 //! What is kept is, as in every queue, what its reader has not settled. Here nobody is given anything by that reader:
 //! the leader lets it throw away from the front what retention does not keep, and the log hears of that as of any other
-//! messages that expire or are crowded out. Who reads a stream, and how far, is not known here (`cluster::tails`).
+//! messages that expire or are crowded out. It stops where a subscription is. Who else reads a stream, and how far, is
+//! not known here (`cluster::tails`).
 
 use super::context::Context;
 use super::level::Level;
+use super::subscription::Subscribers;
 use super::{Effect, StreamOffset};
 use crate::command::Outcome;
 use crate::limits::STREAM_AGE_MS;
@@ -14,7 +16,13 @@ use crate::settings::Retention;
 
 /// Throws away what retention does not keep at `now_ms`: leader only. `aged_ms`: when it was looked last for what is too
 /// old.
-pub(super) fn retain(level: &mut Level, retention: Retention, aged_ms: &mut u64, now_ms: u64) {
+pub(super) fn retain(
+    level: &mut Level,
+    retention: Retention,
+    subscribers: &mut Subscribers,
+    aged_ms: &mut u64,
+    now_ms: u64,
+) {
     let Some(timeline) = &level.store.timeline else { return };
     let too_much = retention.max_bytes.and_then(|bytes| timeline.beyond(bytes));
     let mut too_old = None;
@@ -25,7 +33,7 @@ pub(super) fn retain(level: &mut Level, retention: Retention, aged_ms: &mut u64,
         too_old = timeline.older_than(now_ms.saturating_sub(age_ms), level.store.next_seq);
     }
     for (below, reason) in [(too_much, Outcome::Overflowed), (too_old, Outcome::Expired)] {
-        let Some(below) = below else { continue };
+        let Some(below) = below.map(|below| subscribers.limit(below)) else { continue };
         while let Some(first) = level.waiting().first().filter(|first| *first < below) {
             if level.reading().drop_front(below - first, reason) == 0 {
                 break;

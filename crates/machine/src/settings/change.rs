@@ -9,24 +9,40 @@
 //! | `dead_letters` | it counts for messages that die later |
 //! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
 //! | `stream` | its bounds count at once |
+//! | `subscription` | it is set to another place, or holds what is not settled, from here on; its stream stays |
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which
-//! priorities it has and which keys it remembers.
+//! priorities it has, which keys it remembers and which stream it reads.
 
-use super::{Features, QueueSettings};
+use super::{Features, QueueSettings, Subscription};
 
 impl QueueSettings {
     /// The settings of a queue that was like this and is to behave as `new` says, as far as that can change.
     pub(crate) fn changed_to(&self, new: Self) -> Self {
         let features = |settings: &Self| settings.features.as_deref().cloned().unwrap_or_default();
-        let Features { max_priority, single_active, dedup, stream, .. } = features(self);
+        let Features { max_priority, single_active, dedup, stream, subscription, .. } =
+            features(self);
+        let subscription = subscription.map(|it| {
+            let new = features(&new).subscription.unwrap_or(it);
+            // Who declares it again does not set it to where it began.
+            let is_set = new.seeks > it.seeks;
+            let (start, seeks) = if is_set { (new.start, new.seeks) } else { (it.start, it.seeks) };
+            Subscription { stream: it.stream, start, skips: new.skips, seeks }
+        });
         let features = match stream {
             Some(_) => {
                 let stream = Some(features(&new).stream.unwrap_or_default());
                 Features { stream, ..Features::default() }
             }
-            None => Features { max_priority, single_active, dedup, stream, ..features(&new) },
+            None => Features {
+                max_priority,
+                single_active,
+                dedup,
+                stream,
+                subscription,
+                ..features(&new)
+            },
         };
         // A queue without any is served on the short way.
         let features = (features != Features::default()).then(|| Box::new(features));

@@ -48,6 +48,7 @@ fn features() -> impl Strategy<Value = Features> {
                     .filter(|retry| retry.failed || retry.returned),
                 dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
                 stream: None,
+                subscription: None,
                 expires_ms: None,
             }
         })

@@ -952,6 +952,7 @@ fn features_batch() -> Batch {
         retry: Some(Retry { failed: true, returned: false, min_ms: 10, max_ms: 1_000 }),
         dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
         stream: None,
+        subscription: None,
     };
     let features = Some(Box::new(features));
     let mut batch = Batch::new();

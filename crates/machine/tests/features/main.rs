@@ -8,6 +8,7 @@ mod limits;
 mod order;
 mod returns;
 mod streams;
+mod subscriptions;
 
 use std::ops::Range;
 

@@ -303,6 +303,12 @@ pub(super) const DESCRIBED: &[Described] = &[
     ),
     row("DELETE", "/millrace/queues/{vhost}/{queue}/pause", "let a paused queue go on", &[]),
     row(
+        "PUT",
+        "/millrace/queues/{vhost}/{queue}/position",
+        "set a subscription to another place of its stream",
+        &[],
+    ),
+    row(
         "POST",
         "/millrace/queues/{vhost}/{queue}/retry",
         "send dead letters back to where they died, or elsewhere",

@@ -216,7 +216,9 @@ pub(crate) fn consumers(queue: &Queue, described: &DescribedQueue) -> Value {
         let arguments = match queue.queue_type() {
             // Who reads one has no priority.
             QueueType::Stream => json!({}),
-            QueueType::Classic | QueueType::Quorum => json!({ "x-priority": holder.spec.priority }),
+            QueueType::Classic | QueueType::Quorum | QueueType::Subscription => {
+                json!({ "x-priority": holder.spec.priority })
+            }
         };
         json!({
             "queue": { "name": queue.name, "vhost": queue.vhost },

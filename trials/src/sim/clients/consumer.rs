@@ -263,7 +263,7 @@ impl Consumer {
     }
 
     fn delivered(&mut self, delivery: &Delivery, outside: &mut Outside<'_>) {
-        let messages: Vec<_> = Messages::of(delivery.queue, &delivery.bytes).collect();
+        let messages: Vec<_> = Messages::of(delivery.store, &delivery.bytes).collect();
         let is_right = messages.len() == delivery.count as usize
             && self.at.is_some_and(|(queue, _)| queue == delivery.queue.base());
         if !is_right {

@@ -1,10 +1,11 @@
 //! What one argument of a queue may be.
 
 use machine::limits::{DEDUP_ENTRIES_MAX, TIME_MS_MAX};
-use machine::{Arguments, Value};
+use machine::{Arguments, StreamOffset, Value};
 
 use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
+use super::super::offset::{offset_of, word_of};
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
@@ -142,8 +143,31 @@ pub(super) fn queue_version(value: &Value, arguments: &Arguments) -> Judged {
 pub(super) fn queue_type(value: &Value, _: &Arguments) -> Judged {
     let word = word(value)?;
     match word.as_str() {
-        "classic" | "quorum" | "stream" => Ok(()),
+        "classic" | "quorum" | "stream" | "subscription" => Ok(()),
         _ => Err(ArgumentProblem::UnsupportedQueueType(word)),
+    }
+}
+
+/// Where a subscription begins.
+pub(super) fn start(value: &Value, _: &Arguments) -> Judged {
+    start_of(value).map(|_| ()).ok_or(ArgumentProblem::InvalidStart)
+}
+
+/// The same words, numbers and times as a consumer of a stream may say.
+pub(super) fn start_of(value: &Value) -> Option<StreamOffset> {
+    if let Some(offset) = value.integer() {
+        return Some(offset_of(offset));
+    }
+    match value {
+        Value::Timestamp(seconds) => Some(StreamOffset::Since(seconds.saturating_mul(1000))),
+        _ => word_of(value.text()?),
+    }
+}
+
+pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {
+    match word(value)?.as_str() {
+        "hold" | "skip" => Ok(()),
+        _ => Err(ArgumentProblem::InvalidBehind),
     }
 }
 

@@ -31,6 +31,10 @@ pub(super) const MAX_AGE: &str = "x-max-age";
 const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
 const LEADER_LOCATOR: &str = "x-queue-leader-locator";
 const MASTER_LOCATOR: &str = "x-queue-master-locator";
+/// Which stream a subscription reads.
+pub(super) const READS: &str = "x-stream";
+pub(super) const START: &str = "x-stream-offset";
+pub(super) const BEHIND: &str = "x-when-behind";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
@@ -63,6 +67,9 @@ const VALIDATED: &[(&str, Check)] = &[
     (SEGMENT_BYTES, checks::segment_bytes),
     (CLUSTER_SIZE, checks::size),
     (LEADER_LOCATOR, checks::leader_locator),
+    (READS, checks::text),
+    (START, checks::start),
+    (BEHIND, checks::behind),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -106,6 +113,19 @@ const QUORUM: &[&str] = &[
 /// What streams know.
 const STREAM: &[&str] = &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR];
 
+/// What subscriptions know. No other type refuses what only they do: RabbitMQ takes it for names that nobody knows.
+const SUBSCRIPTION: &[&str] = &[
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_KEY,
+    EXPIRES,
+    SINGLE_ACTIVE,
+    TYPE,
+    DELIVERY_LIMIT,
+    READS,
+    START,
+    BEHIND,
+];
+
 /// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not
 /// among it: RabbitMQ looks at it only when it is needed.
 const BEYOND: &[(&str, Check)] = &[
@@ -126,6 +146,7 @@ fn known_to(queue_type: QueueType) -> &'static [&'static str] {
         QueueType::Classic => CLASSIC,
         QueueType::Quorum => QUORUM,
         QueueType::Stream => STREAM,
+        QueueType::Subscription => SUBSCRIPTION,
     }
 }
 
@@ -134,6 +155,7 @@ pub(super) fn type_of(arguments: &Arguments) -> QueueType {
     match arguments.find(TYPE).and_then(Value::text) {
         Some("quorum") => QueueType::Quorum,
         Some("stream") => QueueType::Stream,
+        Some("subscription") => QueueType::Subscription,
         Some(_) | None => QueueType::Classic,
     }
 }
@@ -167,6 +189,9 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
     };
     if let Some((argument, _)) = arguments.0.iter().find(|(argument, _)| is_of_another(argument)) {
         return Err(invalid(argument, ArgumentProblem::NotForType(queue_type)));
+    }
+    if queue_type == QueueType::Subscription && arguments.find(READS).is_none() {
+        return Err(invalid(READS, ArgumentProblem::NoStream));
     }
     BEYOND.iter().try_for_each(|(argument, check)| judge(argument, *check))
 }

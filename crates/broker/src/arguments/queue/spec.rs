@@ -2,22 +2,27 @@
 
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
-    Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueSettings, QueueSpec,
-    QueueType, Retention, Retry, Value,
+    Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId, QueueSettings, QueueSpec,
+    QueueType, Retention, Retry, StreamOffset, Subscription, Value,
 };
 
-use super::checks::DEAD_LETTER_EXCHANGE;
+use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
-    CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT,
-    EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY, RETRY_MAX, RETRY_MIN,
-    RETRY_TYPE, SINGLE_ACTIVE, TTL, type_of,
+    BEHIND, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL,
+    DELIVERY_LIMIT, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY,
+    RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL, type_of,
 };
 
 use crate::arguments::age::age_ms;
 
 /// Total: what is not valid is as if it were not there.
-pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> QueueSpec {
-    let asked = Asked(arguments);
+pub(super) fn of(
+    home: QueueHome,
+    auto_delete: bool,
+    arguments: &Arguments,
+    reads: Option<QueueId>,
+) -> QueueSpec {
+    let asked = Asked { arguments, reads };
     let dead_letter = asked.text(DEAD_LETTER_EXCHANGE).map(|exchange| DeadLetter {
         exchange: exchange.to_owned(),
         key: asked.text(DEAD_LETTER_KEY).map(str::to_owned),
@@ -39,30 +44,36 @@ pub(super) fn of(home: QueueHome, auto_delete: bool, arguments: &Arguments) -> Q
 }
 
 /// What a client asked for.
-struct Asked<'a>(&'a Arguments);
+struct Asked<'a> {
+    arguments: &'a Arguments,
+    /// The stream that it names.
+    reads: Option<QueueId>,
+}
 
 impl<'a> Asked<'a> {
     fn text(&self, name: &str) -> Option<&'a str> {
-        self.0.find(name)?.text()
+        self.arguments.find(name)?.text()
     }
 
     fn number(&self, name: &str) -> Option<u64> {
-        u64::try_from(self.0.find(name)?.integer()?).ok()
+        u64::try_from(self.arguments.find(name)?.integer()?).ok()
     }
 
     fn is_true(&self, name: &str) -> bool {
-        self.0.find(name) == Some(&Value::Bool(true))
+        self.arguments.find(name) == Some(&Value::Bool(true))
     }
 
     fn features(&self, dead_letters: bool) -> Features {
-        if type_of(self.0) == QueueType::Stream {
+        let queue_type = type_of(self.arguments);
+        if queue_type == QueueType::Stream {
             return Features { stream: Some(self.retention()), ..Features::default() };
         }
         let (max_length, max_length_bytes) = (self.number(LENGTH), self.number(LENGTH_BYTES));
         // None is the default, and one below 0 says so: nothing is dropped that nobody asked to drop.
         let delivery_limit =
             self.number(DELIVERY_LIMIT).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-        let is_quorum = type_of(self.0) == QueueType::Quorum;
+        let counts = matches!(queue_type, QueueType::Quorum | QueueType::Subscription);
+        let subscription = self.reads.map(|stream| self.subscription(stream));
         let retry = self.retry();
         let max_priority = self.number(PRIORITY);
         Features {
@@ -76,11 +87,17 @@ impl<'a> Asked<'a> {
             max_priority: max_priority.map_or(0, |max| u8::try_from(max).unwrap_or(u8::MAX)),
             single_active: self.is_true(SINGLE_ACTIVE),
             delivery_limit,
-            counts_returns: is_quorum || delivery_limit.is_some() || retry.is_some(),
+            counts_returns: counts || delivery_limit.is_some() || retry.is_some(),
             retry,
-            dedup: self.is_true(DEDUP).then(|| self.dedup()),
+            dedup: (self.is_true(DEDUP) && subscription.is_none()).then(|| self.dedup()),
             stream: None,
+            subscription,
         }
+    }
+
+    fn subscription(&self, stream: QueueId) -> Subscription {
+        let start = self.arguments.find(START).and_then(start_of).unwrap_or(StreamOffset::Next);
+        Subscription { stream, start, skips: self.text(BEHIND) == Some("skip"), seeks: 0 }
     }
 
     fn retention(&self) -> Retention {

@@ -93,7 +93,7 @@ fn copy(
     delivery: &Delivery,
 ) {
     let (catalog, vhost) = (caller.catalog(), &caller.client.vhost);
-    for (head, body) in Messages::of(delivery.queue, &delivery.bytes) {
+    for (head, body) in Messages::of(delivery.store, &delivery.bytes) {
         let Some((address, raw)) = split_head(head) else { continue };
         let properties = Properties::decode(raw).unwrap_or_default();
         let mut targets = Vec::new();

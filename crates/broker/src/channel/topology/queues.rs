@@ -52,6 +52,10 @@ impl Topology {
             by: caller.client.owner(),
         }
         .with_default_type(caller.catalog());
+        if let Some(stream) = declaration.reads().filter(|_| !exists) {
+            // Who has a subscription gets what is in the stream.
+            caller.allow(Verb::Read { queue: stream })?;
+        }
         declaration.judge(caller.catalog())?;
         let no_wait = declare.no_wait;
         if exists {
@@ -59,7 +63,7 @@ impl Topology {
             caller.counts.queues_declared += 1;
             return Ok(self.ask_status(caller, found, name, no_wait));
         }
-        let command = declaration.clone().into_command(caller.catalog().agreed());
+        let command = declaration.clone().into_command_for(caller.catalog());
         let declaration = Box::new(declaration);
         change(caller, command, Pending::DeclareQueue { declaration, no_wait })
     }

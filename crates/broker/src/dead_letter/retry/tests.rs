@@ -180,6 +180,7 @@ impl World {
         Delivery {
             group: GroupId(1),
             queue: self.dead,
+            store: self.dead,
             consumer: machine::ConsumerId { session: SESSION, number: 0 },
             first_seq: seq,
             count: 1,

@@ -167,7 +167,8 @@ impl World {
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(ENTRY_HEAD_BYTES..);
         let (group, count) = (GroupId(1), messages.len() as u32);
-        Leaving { group, queue, reason, first_seq, count, bytes, time_ms: 1_700_000_000_123 }
+        let (store, time_ms) = (queue, 1_700_000_000_123);
+        Leaving { group, queue, store, reason, first_seq, count, bytes, time_ms }
     }
 
     pub(super) fn later(&mut self, time: Duration) {

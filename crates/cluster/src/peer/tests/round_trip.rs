@@ -121,6 +121,7 @@ fn many_answers_are_several_frames_in_order() {
         let delivery = Delivery {
             group: GroupId(3),
             queue: QueueId(1),
+            store: QueueId(1),
             consumer: ConsumerId { session: SessionId(1), number: 1 },
             first_seq,
             count: 1,

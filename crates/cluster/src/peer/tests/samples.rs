@@ -341,10 +341,12 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
 }
 
 fn delivery(group: GroupId) -> impl Strategy<Value = Delivery> {
-    (queue(), consumer(), number(), any::<(u32, u32)>(), any::<bool>(), payload()).prop_map(
-        move |(queue, consumer, first_seq, (count, returns), redelivered, bytes)| Delivery {
+    let queues = (queue(), queue(), any::<bool>());
+    (queues, consumer(), number(), any::<(u32, u32)>(), any::<bool>(), payload()).prop_map(
+        move |(queues, consumer, first_seq, (count, returns), redelivered, bytes)| Delivery {
             group,
-            queue,
+            queue: queues.0,
+            store: if queues.2 { queues.1 } else { queues.0 },
             consumer,
             first_seq,
             count,

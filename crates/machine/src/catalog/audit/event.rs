@@ -70,6 +70,10 @@ pub(in crate::catalog) fn event(catalog: &Catalog, command: &CatalogCommand) -> 
         C::DeleteQueue { vhost, name, .. } => Event::new("queue.deleted", vhost, name),
         C::PauseQueue { vhost, name, by: Some(_) } => Event::new("queue.paused", vhost, name),
         C::PauseQueue { vhost, name, by: None } => Event::new("queue.resumed", vhost, name),
+        C::SeekQueue { vhost, name, to } => {
+            let to = Value::LongStr(format!("{to:?}").into_bytes());
+            Event::new("queue.sought", vhost, name).with(Arguments::new().with("to", to))
+        }
         C::CreateExchange { vhost, name, node, spec, auto_delete, internal, arguments } => {
             let flags = [node.is_none(), *auto_delete, *internal];
             exchange(vhost, name, spec.kind.name(), flags, arguments)

@@ -69,6 +69,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         retry,
         dedup: is_true("x-message-deduplication").then(dedup),
         stream: None,
+        subscription: None,
     };
     (features != Features::default()).then(|| Box::new(features))
 }

@@ -92,9 +92,23 @@ impl PolicyRules {
         if let Some(own) = own.stream {
             return self.laid_over_stream(spec, own);
         }
-        let is_quorum = spec.queue_type == QueueType::Quorum;
-        let delivery_limit = self.delivery_limit.filter(|_| is_quorum);
-        let features = Features {
+        let counts = match spec.queue_type {
+            QueueType::Quorum | QueueType::Subscription => true,
+            QueueType::Classic | QueueType::Stream => false,
+        };
+        let delivery_limit = self.delivery_limit.filter(|_| counts);
+        let own_limits = |own: Features| match own.subscription {
+            // What it does not store has no length, and its stream says how long it is kept.
+            Some(_) => Features {
+                message_ttl_ms: None,
+                max_length: None,
+                max_length_bytes: None,
+                overflow: Overflow::DropHead,
+                ..own
+            },
+            None => own,
+        };
+        let features = own_limits(Features {
             message_ttl_ms: least(own.message_ttl_ms, self.message_ttl_ms),
             expires_ms: least(own.expires_ms, self.expires_ms),
             max_length: least(own.max_length, self.max_length),
@@ -106,7 +120,7 @@ impl PolicyRules {
             dead_letters: dead_letter.is_some(),
             delivery_limit: least(own.delivery_limit, delivery_limit),
             ..own
-        };
+        });
         let mut settings = spec.settings.clone();
         settings.features = (features != Features::default()).then(|| Box::new(features));
         QueueSpec {

@@ -1,12 +1,14 @@
 //! The types of queues, as RabbitMQ names them.
 
-/// What a declaration asks for. Classic and quorum queues are kept in the same way.
+/// What a declaration asks for. Classic and quorum queues are kept in the same way. Subscriptions are Millrace's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
     Classic,
     Quorum,
-    /// Known, and not made.
+    /// It keeps what it is given.
     Stream,
+    /// It reads a stream.
+    Subscription,
 }
 
 /// Number in commands and snapshots, which never changes, and name.
@@ -14,6 +16,7 @@ const ALL: &[(QueueType, u8, &str)] = &[
     (QueueType::Classic, 1, "classic"),
     (QueueType::Quorum, 2, "quorum"),
     (QueueType::Stream, 3, "stream"),
+    (QueueType::Subscription, 4, "subscription"),
 ];
 
 impl QueueType {

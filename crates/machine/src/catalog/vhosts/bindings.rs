@@ -120,7 +120,13 @@ impl Catalog {
         // Whether they exist is looked at first, as RabbitMQ does; then whose they are.
         match destination {
             Destination::Queue(name) => match vhost.queues.get(name) {
-                Some(queue) => queue.check_access(vhost_name, *by)?,
+                Some(queue) => {
+                    queue.check_access(vhost_name, *by)?;
+                    if queue.settings().subscription().is_some() {
+                        let (name, vhost) = (name.clone(), vhost_name.clone());
+                        return Err(Refusal::NoDestination { name, vhost });
+                    }
+                }
                 None => return Err(not_found(Kind::Queue, name, vhost_name)),
             },
             Destination::Exchange(name) if !vhost.exchanges.contains_key(name) => {

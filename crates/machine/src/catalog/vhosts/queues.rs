@@ -18,18 +18,25 @@ use crate::value::Arguments;
 
 impl Catalog {
     /// Whether a queue can be stored. What a client may ask for is the broker's to judge: `broker::arguments`. It has
-    /// done so before this is proposed, and compares its declaration with the queue that it finds.
+    /// done so before this is proposed, and compares its declaration with the queue that it finds. `reads`: the stream
+    /// of a subscription.
     pub(in crate::catalog) fn check_create_queue(
         &self,
         vhost_name: &str,
         name: &str,
         arguments: &Arguments,
+        reads: Option<QueueId>,
     ) -> Result<(), Refusal> {
         let vhost = self.vhost_or_refusal(vhost_name)?;
         if vhost.queues.contains_key(name) {
             return Ok(());
         }
         check_name(Kind::Queue, name)?;
+        let stream = |id: QueueId| self.queue_by_id(id).filter(|it| it.settings().is_stream());
+        if reads.is_some_and(|id| stream(id).is_none_or(|stream| stream.vhost != vhost_name)) {
+            // Deleted since the broker found it by its name.
+            return Err(not_found(Kind::Queue, "x-stream", vhost_name));
+        }
         self.check_arguments(vhost, arguments)?;
         if let Some(max) = vhost.limits.max_queues {
             let histories = vhost.queues.range(HISTORIES.to_owned()..);
@@ -74,9 +81,11 @@ impl Catalog {
         let id = QueueId(self.next_queue);
         self.next_queue += 1;
         let node = new.home.node();
-        let group = match node {
-            Some(node) => GroupId::local(node),
-            None => self.emptiest_group(self.members_of(&new.spec)),
+        let stream = new.spec.settings.subscription().and_then(|it| self.queue_by_id(it.stream));
+        let group = match (node, stream) {
+            (_, Some(stream)) => stream.group,
+            (Some(node), None) => GroupId::local(node),
+            (None, None) => self.emptiest_group(self.members_of(&new.spec)),
         };
         let mut queue = Queue::new(id, group, new);
         self.govern_new(&mut queue);
@@ -233,6 +242,11 @@ impl Catalog {
         let vhost = self.vhost_or_refusal(vhost_name)?;
         let Some(queue) = vhost.queues.get(name) else { return Ok(()) };
         queue.check_access(vhost_name, by)?;
+        if let Some(subscription) = vhost.subscriptions_of(queue).next() {
+            let (name, vhost) = (name.to_owned(), vhost_name.to_owned());
+            let subscription = subscription.name.clone();
+            return Err(Refusal::HasSubscriptions { name, vhost, subscription });
+        }
         self.check_no_history(queue)
     }
 

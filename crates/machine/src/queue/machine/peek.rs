@@ -60,6 +60,8 @@ pub struct MessageDescription {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePeek {
     pub level: QueueId,
+    /// Whose messages they are: of a subscription its stream, else `level`.
+    pub store: QueueId,
     pub messages: Vec<MessageDescription>,
     /// Where others may be. `None`: there are no more.
     pub next: Option<Position>,
@@ -98,10 +100,12 @@ impl QueueMachine {
             };
             let messages = found.into_iter().map(|(seq, state)| describe(level, seq, state));
             let (messages, ends) = (messages.collect(), ends().collect());
-            return Some(QueuePeek { level: level.id(), messages, next, ends });
+            let store = queue.subscription().map_or(level.id(), |it| it.stream);
+            return Some(QueuePeek { level: level.id(), store, messages, next, ends });
         }
         Some(QueuePeek {
             level: queue.id,
+            store: queue.id,
             messages: Vec::new(),
             next: None,
             ends: ends().collect(),

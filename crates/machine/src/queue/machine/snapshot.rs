@@ -17,7 +17,8 @@ impl QueueMachine {
     /// it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
-        let version = if queues().any(|queue| queue.settings.is_stream()) {
+        let is_new = |queue: &Queue| queue.settings.is_stream() || queue.subscription().is_some();
+        let version = if queues().any(is_new) {
             VERSION
         } else if queues().any(|queue| queue.revision > 0) {
             6
@@ -65,7 +66,10 @@ impl QueueMachine {
                 return Err(reader.corrupt());
             }
             before = Some(queue.id);
-            machine.insert(queue);
+            let place = machine.insert(queue);
+            if !planted::is("subscription_not_linked") {
+                machine.link(place);
+            }
         }
         reader.end()?;
         Ok(machine)

@@ -23,6 +23,9 @@ impl QueueMachine {
         let due = self.timers.range(..=(now_ms, QueueId(u64::MAX)));
         let due: Vec<QueueId> = due.map(|(_, id)| *id).collect();
         for id in due {
+            if let Some(place) = self.place(id) {
+                self.look_if_held(place);
+            }
             let Some(queue) = self.queue_mut(id) else { continue };
             queue.tick(now_ms, effects);
             self.look_after(id);

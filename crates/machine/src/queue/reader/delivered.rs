@@ -53,6 +53,12 @@ impl Delivered {
         self.holds_deliveries = true;
     }
 
+    /// The same of somebody who begins at `seq`: what is before it, nobody has from it.
+    pub(crate) fn track_deliveries_from(&mut self, seq: u64) {
+        self.to = self.to.max(seq);
+        self.track_deliveries();
+    }
+
     pub(crate) fn is_tracked(&self) -> bool {
         self.to > 0
     }

@@ -145,6 +145,15 @@ struct Settings {
     retry_ms: Option<[u64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deduplication_ms: Option<u64>,
+    /// Of a subscription: the stream that it reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<String>,
+    /// Of a subscription: `hold` or `skip`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when_behind: Option<String>,
+    /// Of a subscription: how often it was set to another place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seeks: Option<u32>,
 }
 
 /// Somebody who consumes from the queue or holds messages of it.
@@ -366,10 +375,13 @@ impl Settings {
             retry,
             dedup,
             stream,
+            subscription,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
             return Self { max_age_ms, max_length_bytes: max_bytes, ..known };
         }
+        let named = || queue.arguments.find("x-stream").and_then(|name| name.text());
+        let behind = |skips: bool| if skips { "skip" } else { "hold" };
         let has_limit = max_length.is_some() || max_length_bytes.is_some();
         let overflow = match overflow {
             Overflow::DropHead => "drop-head",
@@ -387,6 +399,9 @@ impl Settings {
             delivery_limit,
             retry_ms: retry.map(|retry| [retry.min_ms, retry.max_ms]),
             deduplication_ms: dedup.map(|dedup| dedup.window_ms),
+            stream: subscription.and_then(|_| named()).map(str::to_owned),
+            when_behind: subscription.map(|it| behind(it.skips).to_owned()),
+            seeks: subscription.map(|it| it.seeks),
             ..known
         }
     }
@@ -409,6 +424,9 @@ impl Settings {
             ("Consumer timeout", self.consumer_timeout_ms.map(ms)),
             ("Retry", self.retry_ms.map(|[min, max]| format!("{} to {}", ms(min), ms(max)))),
             ("Deduplication", self.deduplication_ms.map(ms)),
+            ("Reads stream", self.stream.as_deref().map(shown)),
+            ("When behind", self.when_behind.clone()),
+            ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
         ];
         lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }

@@ -108,6 +108,7 @@ impl Gathered {
                 QueueType::Classic => "rabbit_classic_queue",
                 QueueType::Quorum => "rabbit_quorum_queue",
                 QueueType::Stream => "rabbit_stream_queue",
+                QueueType::Subscription => "millrace_subscription",
             };
             let (vhost, queue) = (queue.vhost.clone(), queue.name.clone());
             Some(Shown { vhost, queue, queue_type, status })
