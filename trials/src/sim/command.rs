@@ -263,11 +263,13 @@ impl Totals {
                 self.pauses, self.copies,
             );
         }
-        let StreamCounts { confirmed, read, attached, jumps, trims } = self.counts.streams;
+        let StreamCounts { confirmed, read, attached, jumps, trims, subscribed, flagged, seeks } =
+            self.counts.streams;
         if confirmed > 0 {
             println!(
                 "  streams: {confirmed} confirmed, {read} read by readers that began {attached} times, {jumps} went on \
-                 behind what was gone; {trims} times something was gone"
+                 behind what was gone; {trims} times something was gone; subscriptions: {subscribed} came, {flagged} of \
+                 them flagged, {seeks} times set to another place"
             );
         }
         let Counts { raised, outdated, .. } = self.counts;

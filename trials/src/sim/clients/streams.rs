@@ -3,6 +3,7 @@
 
 mod reader;
 mod shelf;
+mod subscriber;
 mod writer;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use crate::sim::agenda::Micros;
 use crate::workload::Chance;
 use reader::Reader;
 use shelf::Shelf;
+use subscriber::Subscriber;
 use writer::Writer;
 
 /// A stream of the run.
@@ -29,6 +31,8 @@ struct Plan {
     body_bytes: Option<usize>,
     writers: usize,
     readers: usize,
+    /// Somebody has a subscription of it, and whether he has that set to other places.
+    subscription: Option<bool>,
 }
 
 /// Points of a stream's timeline stand 64 KiB and a second apart: what is kept is some of them.
@@ -40,6 +44,7 @@ const PLANS: [Plan; 3] = [
         body_bytes: None,
         writers: 2,
         readers: 4,
+        subscription: Some(true),
     },
     Plan {
         name: "events-few",
@@ -48,6 +53,7 @@ const PLANS: [Plan; 3] = [
         body_bytes: Some(1_500),
         writers: 2,
         readers: 2,
+        subscription: Some(false),
     },
     Plan {
         name: "events-young",
@@ -56,6 +62,7 @@ const PLANS: [Plan; 3] = [
         body_bytes: None,
         writers: 1,
         readers: 2,
+        subscription: None,
     },
 ];
 /// A declaration that is not answered after so long is asked again over another connection.
@@ -78,6 +85,7 @@ pub(super) struct Streams {
     keeper: Keeper,
     writers: Vec<Writer>,
     readers: Vec<Reader>,
+    subscribers: Vec<Subscriber>,
     now: Micros,
     /// Of the diary, what was looked through for clocks that jump.
     looked_through: usize,
@@ -107,6 +115,11 @@ pub struct StreamCounts {
     pub jumps: u64,
     /// Times that messages were seen to be gone.
     pub trims: u64,
+    /// Messages that came to who consumes a subscription, and how many of them flagged.
+    pub subscribed: u64,
+    pub flagged: u64,
+    /// Times that a subscription was seen at another place.
+    pub seeks: u64,
 }
 
 impl std::ops::AddAssign for StreamCounts {
@@ -116,15 +129,20 @@ impl std::ops::AddAssign for StreamCounts {
         self.attached += other.attached;
         self.jumps += other.jumps;
         self.trims += other.trims;
+        self.subscribed += other.subscribed;
+        self.flagged += other.flagged;
+        self.seeks += other.seeks;
     }
 }
 
 impl Streams {
     pub(super) fn new(seed: u64) -> Self {
-        let (mut writers, mut readers) = (Vec::new(), Vec::new());
+        let (mut writers, mut readers, mut subscribers) = (Vec::new(), Vec::new(), Vec::new());
         for (stream, plan) in PLANS.iter().enumerate() {
             writers.extend((0..plan.writers).map(|nth| Writer::new(plan, stream, nth)));
             readers.extend((0..plan.readers).map(|nth| Reader::new(plan.name, stream, nth)));
+            let new = |may_seek| Subscriber::new(plan.name, stream, may_seek);
+            subscribers.extend(plan.subscription.map(new));
         }
         Self {
             chance: Chance::named(seed, "streams"),
@@ -132,6 +150,7 @@ impl Streams {
             keeper: Keeper::default(),
             writers,
             readers,
+            subscribers,
             now: 0,
             looked_through: 0,
             has_jumped: false,
@@ -141,15 +160,18 @@ impl Streams {
 
     /// Those who have turns.
     pub(super) fn actors(&self) -> usize {
-        1 + self.writers.len() + self.readers.len()
+        1 + self.writers.len() + self.readers.len() + self.subscribers.len()
     }
 
     /// One of them has its turn.
     pub(super) fn act(&mut self, number: usize, mood: Mood, outside: &mut Outside<'_>) {
         self.look(outside);
         self.is_draining = mood.is_draining;
-        let Self { chance, shelves, writers, readers, .. } = self;
-        if let Some(nth) = number.checked_sub(1 + writers.len()) {
+        let Self { chance, shelves, writers, readers, subscribers, .. } = self;
+        if let Some(nth) = number.checked_sub(1 + writers.len() + readers.len()) {
+            let subscriber = &mut subscribers[nth];
+            subscriber.act(mood, &shelves[subscriber.stream], chance, outside);
+        } else if let Some(nth) = number.checked_sub(1 + writers.len()) {
             let reader = &mut readers[nth];
             reader.act(mood, &shelves[reader.stream], chance, outside);
         } else if let Some(nth) = number.checked_sub(1) {
@@ -171,6 +193,9 @@ impl Streams {
             for kept in kept(shelf, outside) {
                 shelf.stands(kept, outside.now, self.has_jumped);
             }
+        }
+        for subscriber in &self.subscribers {
+            subscriber.stands(&mut self.shelves[subscriber.stream]);
         }
     }
 
@@ -199,6 +224,16 @@ impl Streams {
             if shelf.place.is_none() {
                 let flags = [true, false, false];
                 let command = outside.declaration(home, plan.name, flags, arguments(plan));
+                self.keeper.asked = Some(outside.now);
+                return outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
+            }
+        }
+        for subscriber in self.subscribers.iter_mut().filter(|it| !it.is_there) {
+            subscriber.is_there = outside.queue(home, &subscriber.name).is_some();
+            if !subscriber.is_there {
+                let flags = [true, false, false];
+                let arguments = Subscriber::arguments(self.shelves[subscriber.stream].name);
+                let command = outside.declaration(home, &subscriber.name, flags, arguments);
                 self.keeper.asked = Some(outside.now);
                 return outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
             }
@@ -248,6 +283,10 @@ impl Streams {
             self.look(outside);
             let reader = &mut self.readers[at];
             reader.answered(answer, &mut self.shelves[reader.stream], outside);
+        } else if let Some(at) = self.subscribers.iter().position(|it| is_home(it.home)) {
+            self.look(outside);
+            let subscriber = &mut self.subscribers[at];
+            subscriber.answered(answer, &mut self.shelves[subscriber.stream]);
         }
         self.tell(outside.diary);
     }
@@ -255,7 +294,8 @@ impl Streams {
     pub(super) fn is_session(&self, session: SessionId, life: u64) -> bool {
         let writers = self.writers.iter().map(|writer| writer.home);
         let readers = self.readers.iter().map(|reader| reader.home);
-        let mut all = writers.chain(readers).chain([self.keeper.home]);
+        let subscribers = self.subscribers.iter().map(|subscriber| subscriber.home);
+        let mut all = writers.chain(readers).chain(subscribers).chain([self.keeper.home]);
         all.any(|home| is_of(home, session, life))
     }
 
@@ -265,6 +305,7 @@ impl Streams {
         }
         self.writers.iter_mut().for_each(|writer| writer.disconnected(node));
         self.readers.iter_mut().for_each(|reader| reader.disconnected(node));
+        self.subscribers.iter_mut().for_each(|subscriber| subscriber.disconnected(node));
     }
 
     /// Nothing more is published. One reader of each stream begins with the first message, in a session of its own.
@@ -283,6 +324,7 @@ impl Streams {
     pub(super) fn is_drained(&self) -> bool {
         self.writers.iter().all(Writer::is_quiet)
             && self.readers.iter().all(|reader| reader.has_all(&self.shelves[reader.stream]))
+            && self.subscribers.iter().all(|it| it.has_all(&self.shelves[it.stream]))
     }
 
     /// What is kept that should be gone by now, or what a leader knows that is not so.
@@ -315,6 +357,13 @@ impl Streams {
             if !reader.has_all(shelf) {
                 all = false;
                 diary.saw("streams", What::Protocol { text: reader.complaint(shelf) });
+            }
+        }
+        for subscriber in &self.subscribers {
+            let shelf = &self.shelves[subscriber.stream];
+            if !subscriber.has_all(shelf) {
+                let text = subscriber.complaint(shelf);
+                diary.saw("streams", What::Protocol { text });
             }
         }
         if all {

@@ -124,6 +124,11 @@ impl Shelf {
         self.end
     }
 
+    /// The oldest message that all replicas keep.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
     /// How many messages are kept.
     pub(super) fn kept(&self) -> u64 {
         self.end.saturating_sub(self.first)
@@ -308,7 +313,16 @@ mod tests {
 
     fn shelf(max_bytes: Option<u64>, max_age_ms: Option<u64>) -> Shelf {
         let (body_bytes, writers, readers) = (None, 1, 1);
-        Shelf::new(&Plan { name: "s", max_bytes, max_age_ms, body_bytes, writers, readers })
+        let subscription = None;
+        Shelf::new(&Plan {
+            name: "s",
+            max_bytes,
+            max_age_ms,
+            body_bytes,
+            writers,
+            readers,
+            subscription,
+        })
     }
 
     /// Messages 0 to 9 of one connection, published one each 100 ms and confirmed; `a:0` lies at 1.
