@@ -43,6 +43,7 @@ mod retries;
 mod secret;
 mod session;
 mod status;
+mod streams;
 mod top;
 mod topic_permissions;
 mod users;
@@ -84,6 +85,9 @@ pub(crate) enum Command {
     /// Let consumers have messages of paused queues again
     #[command(after_help = pauses::EXAMPLES)]
     Resume(Box<pauses::Args>),
+    /// Set subscriptions of streams to another place
+    #[command(after_help = streams::EXAMPLES)]
+    Stream(Box<streams::Args>),
     /// List dead letters: which queue keeps them, where they died, and why
     #[command(after_help = dead::EXAMPLES)]
     Dead(Box<dead::Args>),
@@ -176,6 +180,9 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         }
         Command::Resume(args) => {
             with(&args.login.clone(), async |session| pauses::resume(session, *args).await)
+        }
+        Command::Stream(args) => {
+            with(&args.login.clone(), async |session| streams::run(session, *args).await)
         }
         Command::Dead(args) => {
             with(&args.login.clone(), async |session| dead::run(session, *args).await)

@@ -1,0 +1,94 @@
+//! `millrace stream`: what is done with subscriptions of streams.
+
+use serde_json::{Value, json};
+
+use super::api::Ask;
+use super::deed::{Deed, Target, in_vhost};
+use super::failure::Failure;
+use super::login;
+use super::path::Path;
+use super::queues::{Which, name_of, shown_count, which};
+use super::resource::Vhost;
+use super::session::Session;
+
+pub(crate) const EXAMPLES: &str = "\
+Let a subscription read all of its stream again:
+  millrace stream seek billing --to first -p shop
+From yesterday on, after a look at what that means:
+  millrace stream seek billing --to 1D -p shop --dry-run
+From one message on, or past all that there is:
+  millrace stream seek billing --to 4711
+  millrace stream seek billing --to next";
+
+/// What `millrace stream` takes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) login: login::Options,
+    #[command(flatten)]
+    pub(crate) vhost: Vhost,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Set subscriptions to another place of their streams, while they run or rest
+    Seek(Seek),
+}
+
+#[derive(clap::Args)]
+struct Seek {
+    #[command(flatten)]
+    which: Which,
+    /// Where to go on: first, last, next, an offset, or an age as 30m, 6h or 7D
+    #[arg(long, value_name = "PLACE", required_unless_present = "time", conflicts_with = "time")]
+    to: Option<String>,
+    /// Go on with what came at this time or later, in seconds since 1970
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<u64>,
+}
+
+const SEEK: Deed = Deed {
+    action: "seek",
+    words: ("set to another place", "set to another place"),
+    kind: ("subscription", "subscriptions"),
+    is_found: false,
+};
+
+pub(crate) async fn run(session: &mut Session, args: Args) -> Result<(), Failure> {
+    let vhost = args.vhost.name();
+    match args.command {
+        Command::Seek(what) => seek(session, vhost, what).await,
+    }
+}
+
+async fn seek(session: &mut Session, vhost: &str, what: Seek) -> Result<(), Failure> {
+    let found = which(session, vhost, &what.which).await?;
+    let place = match (&what.to, what.time) {
+        (Some(to), _) => match to.parse::<i64>() {
+            Ok(offset) => json!({ "offset": offset }),
+            Err(_) => json!({ "offset": to }),
+        },
+        (None, time) => json!({ "timestamp": time }),
+    };
+    let target = |queue: &Value| {
+        let name = name_of(queue);
+        let label = in_vhost("subscription", name, vhost);
+        let path = Path::of(&["millrace", "queues", vhost, name, "position"]);
+        let (ready, held) =
+            (shown_count(queue, "messages_ready"), shown_count(queue, "messages_unacknowledged"));
+        let loss = format!("{ready} messages are ready, {held} are out with consumers");
+        let facts = json!({
+            "vhost": vhost,
+            "name": name,
+            "to": place,
+            "messages_ready": queue["messages_ready"],
+            "messages_unacknowledged": queue["messages_unacknowledged"],
+        });
+        Target { ask: Ask::put(path, place.clone(), &label), label, loss, facts }
+    };
+    let targets = found.iter().map(target).collect();
+    let deed = Deed { is_found: what.which.matching.is_some(), ..SEEK };
+    deed.run(session, targets, what.which.care).await
+}
