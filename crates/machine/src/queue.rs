@@ -62,7 +62,7 @@ use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
-use crate::settings::{Features, QueueSettings, Retention};
+use crate::settings::{Features, QueueSettings, Retention, Subscription};
 use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
@@ -226,6 +226,35 @@ impl Queue {
             timer: None,
             aged_ms: 0,
             subscribers: Subscribers::default(),
+        }
+    }
+
+    fn subscription(&self) -> Option<Subscription> {
+        self.settings.subscription()
+    }
+
+    /// It begins at `seq` of a stream that ends at `end`.
+    fn subscribe(&mut self, seq: u64, end: u64) {
+        self.main.store.next_seq = end;
+        self.main.reading().begin_at(seq);
+    }
+
+    /// It goes on at `seq`. What it gave out before is with whoever has it, and nobody's business any more.
+    fn set_to(&mut self, seq: u64, is_leading: bool) {
+        self.main.reading().set_to(seq, is_leading);
+        let id = self.id.level(self.main.id().priority().wrapping_add(1));
+        let Level { store, reader } = &mut self.main;
+        (store.id, reader.id) = (id, id);
+        for (consumer, credit) in self.owed.drain(..) {
+            self.consumers.add_credit(consumer, credit);
+        }
+    }
+
+    /// The oldest message that it holds in its stream.
+    fn holds_from(&self) -> u64 {
+        match self.subscription() {
+            Some(subscription) if subscription.skips => u64::MAX,
+            Some(_) | None => self.main.kept().first().unwrap_or(self.main.store.next_seq),
         }
     }
 

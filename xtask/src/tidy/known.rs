@@ -90,9 +90,9 @@ const SPREAD: &[Spread] = &[
     Spread {
         package: "crates/machine",
         name: "queue/machine::QueueMachine",
-        file_count: 8,
-        reason: "Its files are the leader's half, the snapshot, timers, consumers and what is told to \
-                 operators: a reader needs one at a time.",
+        file_count: 9,
+        reason: "Its files are the leader's half, the snapshot, timers, consumers, subscriptions and what is told \
+                 to operators: a reader needs one at a time.",
     },
     Spread {
         package: "crates/machine",

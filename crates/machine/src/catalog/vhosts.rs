@@ -4,9 +4,8 @@ mod bindings;
 mod exchanges;
 mod histories;
 mod metadata;
-mod pauses;
+mod operations;
 mod queues;
-mod seeks;
 
 use std::collections::BTreeMap;
 

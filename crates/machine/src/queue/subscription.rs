@@ -6,10 +6,7 @@
 //!
 //! The stream keeps what its subscriptions have not settled, but for those that would rather have a gap.
 
-use super::Queue;
-use super::level::Level;
 use crate::limits::HOLD_MS;
-use crate::settings::Subscription;
 
 /// Who reads a stream as a subscription. It follows from the settings of those queues.
 #[derive(Clone, Debug)]
@@ -51,37 +48,6 @@ impl Subscribers {
     pub(super) fn forget(&mut self) {
         if !self.places.is_empty() {
             (self.hold, self.is_held, self.looked_ms) = (0, false, 0);
-        }
-    }
-}
-
-impl Queue {
-    pub(super) fn subscription(&self) -> Option<Subscription> {
-        self.settings.subscription()
-    }
-
-    /// It begins at `seq` of a stream that ends at `end`.
-    pub(super) fn subscribe(&mut self, seq: u64, end: u64) {
-        self.main.store.next_seq = end;
-        self.main.reading().begin_at(seq);
-    }
-
-    /// It goes on at `seq`. What it gave out before is with whoever has it, and nobody's business any more.
-    pub(super) fn set_to(&mut self, seq: u64, is_leading: bool) {
-        self.main.reading().set_to(seq, is_leading);
-        let id = self.id.level(self.main.id().priority().wrapping_add(1));
-        let Level { store, reader } = &mut self.main;
-        (store.id, reader.id) = (id, id);
-        for (consumer, credit) in self.owed.drain(..) {
-            self.consumers.add_credit(consumer, credit);
-        }
-    }
-
-    /// The oldest message that it holds in its stream.
-    pub(super) fn holds_from(&self) -> u64 {
-        match self.subscription() {
-            Some(subscription) if subscription.skips => u64::MAX,
-            Some(_) | None => self.main.kept().first().unwrap_or(self.main.store.next_seq),
         }
     }
 }
