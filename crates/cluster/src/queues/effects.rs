@@ -83,6 +83,7 @@ impl Queues {
                         self.never_sent(outgoing, group_effects);
                     }
                 }
+                Effect::Locked(reply) => self.lock_replies.push(reply),
                 Effect::Created { .. } => self.came += u64::from(is_led),
             }
         }
