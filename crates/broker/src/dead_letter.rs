@@ -212,6 +212,7 @@ impl DeadLetterWorker {
             | Answer::Status { .. }
             | Answer::Described { .. }
             | Answer::Peeked { .. }
+            | Answer::Locked { .. }
             | Answer::Closed { .. }
             | Answer::Admitted { .. }
             | Answer::Cancelled { .. }

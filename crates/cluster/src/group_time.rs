@@ -10,6 +10,9 @@ use crate::exchange::Now;
 /// Clocks that differ by less than this are not worth stamping entries anew.
 const SAME_MS: u64 = 1000;
 
+// What a new leader may be ahead is what leases get more.
+const _: () = assert!(SAME_MS <= machine::limits::LOCK_TERM_MS);
+
 /// A word that is later by more than this is ignored. What is less may be two clocks that do not run at quite
 /// the same speed.
 const LATE_MS: i64 = 500;
@@ -27,6 +30,17 @@ impl GroupTime {
     /// Whether it has begun.
     pub(crate) fn is_known(&self) -> bool {
         self.ahead_ms.is_some()
+    }
+
+    /// The term of the leader whose time this is. None: no leader has said what time it is.
+    pub(crate) fn heard_in(&self) -> Option<u64> {
+        self.ahead_ms.map(|_| self.term)
+    }
+
+    /// This node goes on with the time, as the leader of `term`.
+    pub(crate) fn lead_in(&mut self, term: u64, now: Now, last_ms: u64) {
+        self.lead(now, last_ms);
+        self.term = term;
     }
 
     /// The group's leader in `term` says what time it is. Within a term its time goes on evenly: what puts it back

@@ -15,6 +15,7 @@ mod events;
 mod failure;
 mod flusher;
 pub mod handle;
+mod locks;
 mod mailbox;
 mod neighbours;
 mod peeks;

@@ -23,6 +23,7 @@ pub mod io;
 
 mod inbox;
 pub mod limits;
+mod locked;
 pub mod log_writer;
 pub mod membership;
 mod numbered_batches;
@@ -56,6 +57,7 @@ pub use io::{
     Reply, StartError, Status, Tally, Totals, check_backup_group, foresee, kept_secret, launch,
     new_secret, queue_names, rescue_directory, restore_directory, start, survey_directory,
 };
+pub use locked::{LockQuestion, LockResult, LockSpec, NotLocked};
 pub use membership::PeerConfig;
 pub use peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};

@@ -211,6 +211,11 @@ pub const SOUGHT_BYTES_MAX: usize = 256;
 /// Looks at messages that one shard has read at a time.
 pub const PEEKS_AT_ONCE: usize = 4;
 
+/// Questions about locks that the leader of a group keeps: on their way through the log, and waiting.
+pub const LOCK_QUESTIONS_MAX: usize = 20_000;
+/// Questions about locks that one entry answers.
+pub const LOCKS_PER_ENTRY: usize = 1_000;
+
 /// Queues that are described by one question of an operator.
 pub const DESCRIBED_QUEUES_MAX: usize = 100;
 

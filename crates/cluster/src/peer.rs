@@ -11,6 +11,7 @@ pub mod frame;
 pub mod gather;
 pub mod handshake;
 pub mod limits;
+mod locks;
 pub mod message;
 mod peeks;
 mod raft_message;

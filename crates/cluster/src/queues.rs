@@ -5,25 +5,28 @@
 //! they differ in where entries come from.
 
 mod effects;
+mod lock_questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
-    Effect, EntryReader, GetReply, GroupId, HolderDescription, Outcome, Position, QueueDescription,
-    QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId,
+    Effect, EntryReader, GetReply, GroupId, HolderDescription, LockReply, Outcome, Position,
+    QueueDescription, QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId,
     limits::DESCRIBED_HOLDERS_MAX,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
 use crate::checkpoint::Stored;
 use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
+use crate::locked::LockSpec;
 use crate::peeked::PeekSpec;
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
 use crate::tails::Tails;
 use effects::readers;
+use lock_questions::LockQuestions;
 
 /// What queues ask of their shard.
 #[derive(Debug)]
@@ -49,6 +52,10 @@ pub(crate) struct Left {
     pub(crate) asked: Vec<(SessionId, Request)>,
     pub(crate) detached: Vec<(SessionId, Ticket)>,
     pub(crate) settled: Vec<Batch>,
+}
+
+fn answered((session, answer): (SessionId, Answer)) -> GroupEffect {
+    GroupEffect::Answer(session, answer)
 }
 
 fn attached(attachment: Attachment) -> Attached {
@@ -104,6 +111,10 @@ pub(crate) struct Queues {
     closing: BTreeMap<QueueId, SessionId>,
     /// Detaches that are answered after the last deliveries of so many levels.
     detaching: BTreeMap<(SessionId, Ticket), usize>,
+    /// Questions about locks, on the leader of a group that is replicated.
+    lock_questions: LockQuestions,
+    /// What the commands about locks of the entry that is applied came to.
+    lock_replies: Vec<LockReply>,
     /// Queues that came to be and went while they were led here.
     came: u64,
     went: u64,
@@ -127,6 +138,8 @@ impl Queues {
             returning: BTreeSet::new(),
             closing: BTreeMap::new(),
             detaching: BTreeMap::new(),
+            lock_questions: LockQuestions::default(),
+            lock_replies: Vec::new(),
             came: 0,
             went: 0,
         }
@@ -159,6 +172,47 @@ impl Queues {
         self.now_ms = now_ms;
         self.time_ms = time_ms;
         self.machine.set_now(time_ms);
+        self.lock_questions.set_now(now_ms, time_ms);
+    }
+
+    /// A session asks about a lock.
+    pub(crate) fn ask_lock(
+        &mut self,
+        session: SessionId,
+        ticket: Ticket,
+        spec: LockSpec,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        let mut answers = Vec::new();
+        self.lock_questions.ask(session, ticket, spec, self.machine.locks(), &mut answers);
+        group_effects.extend(answers.into_iter().map(answered));
+    }
+
+    /// This node leads the group in `term`, and has the time from the leader of `heard`.
+    pub(crate) fn lead_locks(&mut self, term: u64, heard: Option<u64>) {
+        self.lock_questions.lead(term, heard);
+    }
+
+    /// Gives those their turn who wait for locks, and makes entries of what is asked: `propose` gives the index of each.
+    pub(crate) fn flush_locks(
+        &mut self,
+        propose: impl FnMut(Batch) -> Option<u64>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        let (locks, mut answers) = (self.machine.locks(), Vec::new());
+        self.lock_questions.look(locks, &mut answers);
+        self.lock_questions.flush(locks, propose);
+        group_effects.extend(answers.into_iter().map(answered));
+    }
+
+    /// When somebody's turn comes, in the node's time.
+    pub(crate) fn lock_deadline_ms(&self) -> Option<u64> {
+        self.lock_questions.deadline_ms(self.machine.locks())
+    }
+
+    /// A question about a lock is answered: it is not asked any more.
+    pub(crate) fn forget_lock_question(&mut self, session: SessionId, ticket: Ticket) {
+        self.lock_questions.forget(session, ticket);
     }
 
     /// When something falls due, by the group's time. Not before it is known who holds what.
@@ -257,6 +311,7 @@ impl Queues {
         attachments: Vec<Attachment>,
         group_effects: &mut Vec<GroupEffect>,
     ) {
+        self.lock_questions.end_sessions(&is_of_node);
         let live = |store| self.machine.kept(store);
         let unmarked = self.bodies.end_sessions(&is_of_node, live, &mut self.touched);
         let (readers, others): (Vec<_>, Vec<_>) =
@@ -297,7 +352,8 @@ impl Queues {
     /// This node leads no longer. What the sessions that `is_ours` have here, what they asked that is
     /// not answered, whose detach is to be answered now, and settles that did not get into the log.
     pub(crate) fn follow(&mut self, is_ours: impl Fn(SessionId) -> bool) -> Left {
-        let mut left = Left::default();
+        let asked = self.lock_questions.follow(self.group, &is_ours);
+        let mut left = Left { asked, ..Left::default() };
         let mut batch = Batch::new();
         while self.machine.take_settled(&mut batch) {
             let entry = std::mem::take(&mut batch).stamp(0);
@@ -358,6 +414,9 @@ impl Queues {
     ) -> Result<(), Corrupt> {
         self.machine.apply(at, entry, &mut self.effects)?;
         self.perform(at.index, Some((entry, origin)), group_effects);
+        let (locks, mut answers) = (self.machine.locks(), Vec::new());
+        self.lock_questions.applied(at.index, &mut self.lock_replies, locks, &mut answers);
+        group_effects.extend(answers.into_iter().map(answered));
         Ok(())
     }
 
@@ -594,6 +653,7 @@ impl Queues {
     pub(crate) fn end_session(&mut self, session: SessionId, group_effects: &mut Vec<GroupEffect>) {
         let live = |queue| self.machine.kept(queue);
         let is_over = |other| other == session;
+        self.lock_questions.end_sessions(is_over);
         let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
         self.tails.end_sessions(is_over);
         self.machine.end_session(session, &mut self.effects);
@@ -650,6 +710,7 @@ impl Queues {
         };
         self.bodies.check(known);
         self.tails.check();
+        self.lock_questions.check();
         let waits = self.machine.settled_waiting() > 0;
         assert!(!waits || self.gathered_since_ms.is_some(), "settles wait, and nobody knows");
     }

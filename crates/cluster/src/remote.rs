@@ -86,6 +86,7 @@ impl Remote {
             | Request::Status { .. }
             | Request::Describe { .. }
             | Request::Peek { .. }
+            | Request::Lock { .. }
             | Request::CloseQueue { .. }
             | Request::Admit { .. }
             | Request::EndSession { .. } => None,
@@ -104,7 +105,8 @@ impl Remote {
         self.route = Route::Here;
         let consumers = std::mem::take(&mut self.consumers).into_values().collect();
         let asked = std::mem::take(&mut self.asked);
-        (consumers, asked.into_iter().map(|((session, _), request)| (session, request)).collect())
+        let asked = asked.into_iter().map(|((session, _), request)| (session, request.again()));
+        (consumers, asked.collect())
     }
 
     /// This node led until now.
@@ -124,7 +126,7 @@ impl Remote {
 
     /// What is not answered yet, to be asked again.
     pub(crate) fn asked(&self) -> impl Iterator<Item = (SessionId, Request)> + '_ {
-        self.asked.iter().map(|((session, _), request)| (*session, request.clone()))
+        self.asked.iter().map(|((session, _), request)| (*session, request.clone().again()))
     }
 
     /// A question is answered without its leader.
@@ -170,6 +172,7 @@ impl Remote {
             | Request::Status { ticket, .. }
             | Request::Describe { ticket, .. }
             | Request::Peek { ticket, .. }
+            | Request::Lock { ticket, .. }
             | Request::Admit { ticket, .. }
             | Request::CloseQueue { ticket, .. } => {
                 self.asked.insert((session, *ticket), request.clone());
@@ -277,6 +280,7 @@ impl Remote {
             | Answer::Status { ticket, .. }
             | Answer::Described { ticket, .. }
             | Answer::Peeked { ticket, .. }
+            | Answer::Locked { ticket, .. }
             | Answer::Admitted { ticket, .. }
             | Answer::AppendFailed { ticket } => self.asked.remove(&(session, *ticket)).is_some(),
             Answer::Cancelled { queue, consumer } => {

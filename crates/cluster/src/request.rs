@@ -13,6 +13,7 @@ use machine::{
 use crate::limits::REQUEST_BYTES;
 
 use crate::described::{DescribedQueue, NotDescribed};
+use crate::locked::{LockResult, LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 
 /// The session's own number for a question.
@@ -85,6 +86,8 @@ pub enum Request {
     Describe { ticket: Ticket, group: GroupId, queue: QueueId },
     /// Messages of a queue as they are: [`Answer::Peeked`]. It changes nothing, nor does it count as a use.
     Peek { ticket: Ticket, group: GroupId, queue: QueueId, spec: Box<PeekSpec> },
+    /// Something is to be done to a lock, or somebody wants to know how it stands: [`Answer::Locked`].
+    Lock { ticket: Ticket, group: GroupId, spec: Box<LockSpec> },
     /// Check that a queue may be deleted, and take no more consumers: [`Answer::Closed`]. The
     /// catalog's `DeleteQueue` is to follow.
     CloseQueue { ticket: Ticket, group: GroupId, queue: QueueId, if_unused: bool, if_empty: bool },
@@ -110,6 +113,7 @@ impl Request {
             | Self::Status { group, .. }
             | Self::Describe { group, .. }
             | Self::Peek { group, .. }
+            | Self::Lock { group, .. }
             | Self::Admit { group, .. }
             | Self::CloseQueue { group, .. } => Some(*group),
             Self::Catalog { .. } | Self::EndSession { .. } => None,
@@ -122,6 +126,7 @@ impl Request {
             Self::Append { batch, .. } => REQUEST_BYTES + batch.bytes(),
             Self::Admit { sizes, .. } => REQUEST_BYTES + sizes.len() * 4,
             Self::Peek { spec, .. } => REQUEST_BYTES + spec.contains.len(),
+            Self::Lock { spec, .. } => REQUEST_BYTES + spec.bytes(),
             Self::Catalog { .. }
             | Self::Attach { .. }
             | Self::Detach { .. }
@@ -148,6 +153,7 @@ impl Request {
             | Self::Status { ticket, .. }
             | Self::Describe { ticket, .. }
             | Self::Peek { ticket, .. }
+            | Self::Lock { ticket, .. }
             | Self::CloseQueue { ticket, .. }
             | Self::Admit { ticket, .. }
             | Self::EndSession { ticket } => Some(*ticket),
@@ -169,7 +175,10 @@ impl Request {
             | Self::Peek { queue, .. }
             | Self::CloseQueue { queue, .. }
             | Self::Admit { queue, .. } => Some(*queue),
-            Self::Append { .. } | Self::Catalog { .. } | Self::EndSession { .. } => None,
+            Self::Append { .. }
+            | Self::Catalog { .. }
+            | Self::Lock { .. }
+            | Self::EndSession { .. } => None,
         }
     }
 
@@ -178,6 +187,7 @@ impl Request {
         match self {
             Self::Describe { .. } => Version::DESCRIBED,
             Self::Peek { .. } => Version::PEEKED,
+            Self::Lock { .. } => Version::LOCKS,
             Self::Get { at: Some(_), .. } => Version::TAKES,
             Self::Detach { takes_back: false, .. } => Version::CANCELS,
             Self::Append { .. }
@@ -204,6 +214,9 @@ impl Request {
             }
             Self::Peek { ticket, .. } => {
                 Some(Answer::Peeked { ticket, result: Err(NotPeeked::NotYet { since }) })
+            }
+            Self::Lock { ticket, .. } => {
+                Some(Answer::Locked { ticket, result: Err(NotLocked::NotYet { since }) })
             }
             // Who takes messages looks at the version itself: an empty queue is no lie.
             Self::Get { ticket, at: Some(_), .. } => {
@@ -244,9 +257,19 @@ impl Request {
             | Self::Catalog { .. }
             | Self::Credit { .. }
             | Self::Settle { .. }
+            | Self::Lock { .. }
             | Self::EndSession { .. } => return None,
         };
         Some(answer)
+    }
+
+    /// It goes to another leader: one of before may have done it.
+    #[must_use]
+    pub(crate) fn again(mut self) -> Self {
+        if let Self::Lock { spec, .. } = &mut self {
+            spec.is_again = true;
+        }
+        self
     }
 }
 
@@ -339,6 +362,11 @@ pub enum Answer {
         ticket: Ticket,
         result: Result<Box<Peeked>, NotPeeked>,
     },
+    /// What was done to the lock or how it stands, or why that is not known.
+    Locked {
+        ticket: Ticket,
+        result: LockResult,
+    },
     /// The count of ready messages that go with the queue, or why it may not be deleted.
     Closed {
         ticket: Ticket,
@@ -370,6 +398,7 @@ impl Answer {
         match self {
             Self::Described { .. } => Version::DESCRIBED,
             Self::Peeked { .. } => Version::PEEKED,
+            Self::Locked { .. } => Version::LOCKS,
             Self::Appended { .. }
             | Self::AppendFailed { .. }
             | Self::Catalog { .. }

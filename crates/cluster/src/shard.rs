@@ -261,7 +261,8 @@ impl Shard {
         let times = self.groups.values().filter_map(|group| group.time_deadline_ms(self.clock.now));
         let times =
             times.chain(self.local.as_ref().and_then(|it| it.time_deadline_ms(self.clock.now)));
-        let due = settles.chain(dispatches).chain(campaigns).chain(times).min();
+        let locks = self.groups.values().filter_map(QueueGroup::lock_deadline_ms);
+        let due = settles.chain(dispatches).chain(campaigns).chain(times).chain(locks).min();
         let due = due.unwrap_or(u64::MAX);
         due.min(self.clock.next_tick_ms())
     }

@@ -14,6 +14,7 @@
 //! 8        queue u64, sequence number u64
 //! 9        queue u64
 //! 10       queue u64, revision u64, settings
+//! 16       a command about a lock
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -34,6 +35,7 @@ use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};
 use crate::ids::{NodeId, ProducerId, QueueId};
 use crate::limits::SEQ_MAX;
+use crate::locks::LockCommand;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 use crate::version::Version;
@@ -55,6 +57,7 @@ pub(crate) const CANCEL: u8 = 7;
 pub(crate) const MARK_DELIVERED: u8 = 8;
 pub(crate) const KEEP_MARKS: u8 = 9;
 pub(crate) const SET_SETTINGS: u8 = 10;
+pub(crate) const LOCK: u8 = 16;
 
 /// The version since which there are commands of this kind. `None`: this program knows no such kind.
 fn since(kind: u8) -> Option<Version> {
@@ -66,6 +69,7 @@ fn since(kind: u8) -> Option<Version> {
         CATALOG => Version::FIRST,
         KEEP_MARKS => Version::KEPT_MARKS,
         SET_SETTINGS => Version::CHANGED_SETTINGS,
+        LOCK => Version::LOCKS,
         _ => return None,
     })
 }
@@ -187,6 +191,9 @@ pub enum Command<'a> {
         revision: u64,
         settings: QueueSettings,
     },
+    /// Something is done to a lock. Only a leader makes these, in entries of their own: never in a numbered batch.
+    /// Since `Version::LOCKS`.
+    Lock(Box<LockCommand>),
     /// Opens a numbered batch: what follows, up to the next of these, is applied together or not at all.
     Numbered {
         producer: ProducerId,
@@ -203,7 +210,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result
             ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS
             | SET_SETTINGS => !is_catalog,
             CATALOG => is_catalog,
-            FROM => false,
+            FROM | LOCK => false,
             _ => return Err(UNKNOWN_KIND),
         };
         if !may_be {
@@ -413,6 +420,7 @@ impl<'a> RawCommand<'a> {
                 let (revision, settings) = (reader.u64()?, QueueSettings::read(&mut reader)?);
                 Command::SetSettings { queue, revision, settings }
             }
+            LOCK => Command::Lock(Box::new(LockCommand::read(&mut reader)?)),
             FROM => {
                 let producer = ProducerId { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::Numbered { producer, seq: reader.u64()? }

@@ -53,6 +53,7 @@ mod command;
 mod encoding;
 mod ids;
 pub mod limits;
+mod locks;
 mod producers;
 mod queue;
 mod ranges;
@@ -76,6 +77,7 @@ pub use command::{
 };
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
+pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
 pub use queue::{
     AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
     MessageDescription, MessageState, PeekFilter, Position, QueueDescription, QueueMachine,

@@ -124,6 +124,29 @@ pub const STREAM_AGE_MS: u64 = 1_000;
 /// How often a stream looks how far its subscriptions are, while retention waits for them, ms.
 pub const HOLD_MS: u64 = 250;
 
+/// Locks of a vhost in one group: names that are held or have a value.
+pub const LOCKS_PER_VHOST_MAX: usize = 10_000;
+/// Locks of all vhosts in one group.
+pub const LOCKS_MAX: usize = 100_000;
+/// Bytes of the locks of a vhost in one group: names, owners, values and [`LOCK_BYTES`] for each.
+pub const LOCK_BYTES_PER_VHOST_MAX: usize = 8 * 1024 * 1024;
+/// The same of all vhosts.
+pub const LOCK_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What a lock weighs besides its name, owner and value.
+pub const LOCK_BYTES: usize = 256;
+/// Bytes of the value of a lock.
+pub const LOCK_VALUE_BYTES_MAX: usize = 4 * 1024;
+/// How short and how long a lease may be, ms.
+pub const LOCK_LEASE_MS_MIN: u64 = 1_000;
+pub const LOCK_LEASE_MS_MAX: u64 = 86_400_000;
+/// What leases get more when a new leader begins that heard the time from the one before it, ms: its time may be ahead
+/// by less.
+pub const LOCK_TERM_MS: u64 = 1_000;
+/// Groups of the first node over which locks are spread, at most.
+pub const LOCK_SLOTS: u32 = 256;
+/// Locks of one list.
+pub const LOCKS_LISTED_MAX: usize = 500;
+
 /// Messages of a queue that are looked at together, by somebody who takes none.
 pub const PEEKED_MESSAGES_MAX: usize = 100;
 /// Messages whose delay is over that such a look passes over: more come in the next.
@@ -136,6 +159,8 @@ const _: () = assert!(ARGUMENTS_BYTES_MAX <= VHOST_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(VHOST_ARGUMENTS_BYTES_MAX <= CATALOG_ARGUMENTS_BYTES_MAX);
 const _: () =
     assert!(EVENT_DETAILS_BYTES_MAX + 8 * NAME_BYTES_MAX <= AUDIT_BYTES_MAX, "a record has room");
+const _: () =
+    assert!(LOCK_BYTES + 2 * NAME_BYTES_MAX + LOCK_VALUE_BYTES_MAX <= LOCK_BYTES_PER_VHOST_MAX);
 const _: () = assert!(HEADERS_BINDINGS_MAX <= BINDINGS_PER_SOURCE_MAX);
 const _: () = assert!(VALUE_DEPTH_MAX <= VALUE_DEPTH_READ_MAX, "what is written must be readable");
 const _: () = assert!(QUEUES_PER_ENQUEUE_MAX <= u16::MAX as usize, "the count is a u16 in the log");

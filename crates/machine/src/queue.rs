@@ -61,6 +61,7 @@ pub use seqs::Seqs;
 use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
+use crate::locks::LockReply;
 use crate::ranges::Ranges;
 use crate::settings::{Features, QueueSettings, Retention, Subscription};
 use consumers::Consumers;
@@ -118,6 +119,8 @@ pub enum Effect {
     Cancelled { queue: QueueId, consumer: ConsumerId },
     /// The last consumer of an auto-delete queue went; the queue takes no more of them.
     Unused { queue: QueueId },
+    /// What a command about a lock came to: one for each, in their order; leader only.
+    Locked(LockReply),
 }
 
 /// What a fetch of a single message came to.

@@ -50,11 +50,19 @@ impl<'a> Who<'a> {
         self.tags().iter().any(|own| own == tag)
     }
 
-    /// Whether messages of the queue may be read.
+    /// Whether messages of a queue of this name may be read, or the value of a lock.
     pub(crate) fn reads(self, vhost: &str, queue: &str) -> bool {
         match self {
             Self::User(user) => user.permissions(vhost).is_some_and(|it| it.read.allows(queue)),
             Self::Token(grant) => grant.allows(oauth::Right::Read, vhost, queue),
+        }
+    }
+
+    /// Whether something of this name may be written to.
+    pub(crate) fn writes(self, vhost: &str, name: &str) -> bool {
+        match self {
+            Self::User(user) => user.permissions(vhost).is_some_and(|it| it.write.allows(name)),
+            Self::Token(grant) => grant.allows(oauth::Right::Write, vhost, name),
         }
     }
 

@@ -85,7 +85,7 @@ fn text(text: &str) -> Value {
 }
 
 /// The beginning of it, as much as the trail takes.
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default()
 }
 

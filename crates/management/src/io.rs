@@ -19,6 +19,7 @@ mod history;
 mod import;
 mod lines;
 mod live;
+mod locks;
 mod model;
 mod neighbours;
 mod peeks;

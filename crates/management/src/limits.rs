@@ -18,6 +18,16 @@ pub const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 /// Others wait for their turn. Who only asks does not wait for publishers that the node holds back.
 pub const REQUESTS_AT_ONCE: usize = 16;
 
+/// Requests that wait for a lock or its value, of all clients of a node. One above them is refused at once: the other
+/// connections are for who asks something else.
+pub const LOCK_WAITS_MAX: usize = 128;
+
+/// How long one of them may wait, in milliseconds.
+pub const LOCK_WAIT_MS_MAX: u32 = 60_000;
+
+/// Locks of a vhost that one list shows.
+pub const LOCKS_SHOWN_MAX: usize = 100_000;
+
 /// Passwords of new users that are hashed at a time: each takes 19 MiB and tens of milliseconds.
 pub const HASHES_AT_ONCE: usize = 2;
 
@@ -178,5 +188,6 @@ pub const BACKUP_PART_WAIT: Duration = Duration::from_secs(2);
 /// How long another node may take to read a part.
 pub const BACKUP_NEIGHBOUR_WAIT: Duration = Duration::from_secs(30);
 
+const _: () = assert!(LOCK_WAITS_MAX < CONNECTIONS_MAX);
 const _: () = assert!(BACKUP_CUT_WAIT.as_millis() < BACKUP_HOLD.as_millis());
 const _: () = assert!(BACKUP_PART_BYTES * 4 / 3 + 1024 < cluster::limits::ANSWER_BYTES_MAX);

@@ -14,6 +14,7 @@ pub(crate) mod health;
 mod history;
 mod limits;
 mod live;
+pub(crate) mod locks;
 mod messages;
 pub(crate) mod nodes;
 mod openapi;
@@ -221,6 +222,13 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/retries", Need::User, retries::list),
     get("/millrace/retries/{retry}", Need::User, retries::one),
     delete("/millrace/retries/{retry}", Need::User, retries::stop),
+    get("/millrace/locks/{vhost}", Need::Visible, locks::list),
+    get("/millrace/locks/{vhost}/{lock}", Need::Visible, locks::one),
+    put("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::acquire),
+    post("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::renew),
+    delete("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::release),
+    put("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::put_value),
+    delete("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::delete_value),
     get("/millrace/audit", Need::Administrator, audit::list),
     get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),
     get("/millrace/explain/{vhost}/queues/{queue}", Need::Visible, explain::queue),

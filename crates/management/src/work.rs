@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use broker::dead_letter::retry::Plan;
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
-use cluster::PeekSpec;
+use cluster::{LockSpec, PeekSpec};
 use machine::{CatalogCommand, GroupId, NodeId, QueueId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -54,6 +54,12 @@ pub(crate) enum Work {
     Client { vhost: String, step: Step, reply: Reply },
     /// The leader of a queue shows messages, and they stay as they are.
     Peek(Peek),
+    /// The leader of a lock's group is asked.
+    Lock(Lock),
+    /// The leaders of all these groups are asked for the locks of a vhost.
+    Locks { vhost: String, groups: Vec<GroupId>, shape: Shape },
+    /// A vhost is deleted, and its locks in these groups go with it.
+    DeleteVhost { name: String, groups: Vec<GroupId> },
     /// Messages of a queue are counted by where they died, and why.
     Deaths(Deaths),
     /// Dead letters are sent on.
@@ -200,6 +206,25 @@ pub(crate) struct Peek {
     pub(crate) is_base64: bool,
 }
 
+/// A question about a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock {
+    pub(crate) group: GroupId,
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    pub(crate) step: LockStep,
+    /// Who asks may read the lock's value.
+    pub(crate) sees_value: bool,
+}
+
+/// What is asked about a lock.
+#[derive(Clone, Debug)]
+pub(crate) enum LockStep {
+    Ask(LockSpec),
+    /// Whoever holds it, it is freed.
+    Force,
+}
+
 /// Dead letters that are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Deaths {
@@ -259,6 +284,11 @@ pub(crate) struct Publish {
 }
 
 impl Work {
+    /// Whether it waits for what others do, rather than for an answer: such a request takes nobody's turn.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self, Self::Lock(Lock { step: LockStep::Ask(spec), .. }) if spec.wait_ms > 0)
+    }
+
     pub(crate) fn answer(body: Value) -> Self {
         Self::Answer(Reply::of(body))
     }

@@ -112,6 +112,10 @@ pub(super) enum Event {
     Stream {
         number: usize,
     },
+    /// Somebody wants a lock, or does not want it any more.
+    Lock {
+        number: usize,
+    },
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

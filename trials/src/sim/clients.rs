@@ -11,6 +11,7 @@ mod consumer;
 mod control;
 mod dead_letter;
 mod examiner;
+mod locks;
 mod mover;
 mod newer;
 mod pauser;
@@ -52,6 +53,8 @@ use consumer::Consumer;
 use control::Control;
 use dead_letter::DeadLetterWorker;
 use examiner::Examiner;
+pub use locks::LockCounts;
+use locks::Locks;
 use mover::Mover;
 use pauser::Pauser;
 use peeker::Peeker;
@@ -84,6 +87,7 @@ enum Who {
     Pauser,
     Retrier,
     Streams,
+    Locks,
 }
 
 /// What clients see of the world.
@@ -208,6 +212,8 @@ pub(super) struct Clients {
     retrier: Option<Retrier>,
     /// None: there are no streams.
     streams: Option<Streams>,
+    /// None: nobody wants a lock.
+    locks: Option<Locks>,
     /// Nobody leaves of his own will.
     is_steady: bool,
     /// Nothing comes in, and consumers settle all they get.
@@ -267,6 +273,7 @@ impl Clients {
             pauser: size.has_operations.then(|| Pauser::new(seed, &plans)),
             retrier: size.has_operations.then(|| Retrier::new(seed)),
             streams: size.has_streams.then(|| Streams::new(seed)),
+            locks: size.has_locks.then(|| Locks::new(seed)),
             is_steady: false,
             is_draining: false,
             plans,
@@ -478,6 +485,21 @@ impl Clients {
         self.streams.as_ref().map(Streams::counts).unwrap_or_default()
     }
 
+    /// Those who want locks.
+    pub(super) fn lock_actors(&self) -> usize {
+        self.locks.as_ref().map_or(0, Locks::actors)
+    }
+
+    pub(super) fn lock_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        if let Some(locks) = &mut self.locks {
+            locks.act(number, self.is_steady, self.is_draining, outside);
+        }
+    }
+
+    pub(super) fn lock_counts(&self) -> LockCounts {
+        self.locks.as_ref().map(Locks::counts).unwrap_or_default()
+    }
+
     /// When the examiner is to have its next turn, as far as that is news.
     pub(super) fn examiner_turn(&mut self, nodes: &[Node], now: Micros) -> Option<Micros> {
         self.examiner.plan(nodes, now)
@@ -550,6 +572,11 @@ impl Clients {
                     streams.answered(session, life, answer, outside);
                 }
             }
+            Some(Who::Locks) => {
+                if let Some(locks) = &mut self.locks {
+                    locks.answered(session, life, answer, outside);
+                }
+            }
             // An older session's answers are on a connection that nobody reads.
             None => {}
         }
@@ -576,6 +603,9 @@ impl Clients {
         }
         if self.streams.as_ref().is_some_and(|it| it.is_session(session, life)) {
             return Some(Who::Streams);
+        }
+        if self.locks.as_ref().is_some_and(|it| it.is_session(session, life)) {
+            return Some(Who::Locks);
         }
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
@@ -615,6 +645,7 @@ impl Clients {
         self.pauser.iter_mut().for_each(|pauser| pauser.disconnected(node, diary));
         self.retrier.iter_mut().for_each(|retrier| retrier.disconnected(node));
         self.streams.iter_mut().for_each(|streams| streams.disconnected(node));
+        self.locks.iter_mut().for_each(|locks| locks.disconnected(node));
         self.dead_letter_workers[node].end();
     }
 
@@ -635,7 +666,8 @@ impl Clients {
     pub(super) fn is_drained(&self) -> bool {
         let go_on = self.pauser.as_ref().is_none_or(Pauser::is_quiet);
         let is_read = self.streams.as_ref().is_none_or(Streams::is_drained);
-        self.control.is_drained() && self.is_quiet() && go_on && is_read
+        let is_answered = self.locks.as_ref().is_none_or(Locks::is_quiet);
+        self.control.is_drained() && self.is_quiet() && go_on && is_read && is_answered
     }
 
     /// What is wrong in what leaders know of consumers and of what they hold.
@@ -670,6 +702,7 @@ impl Clients {
         self.administrator.iter().for_each(|administrator| administrator.complain(diary));
         self.pauser.iter().for_each(|pauser| pauser.complain(diary));
         self.streams.iter_mut().for_each(|streams| streams.drained(diary));
+        self.locks.iter().for_each(|locks| locks.complain(diary));
         self.control.drained(diary);
     }
 

@@ -394,6 +394,7 @@ impl Life {
                 | Command::Cancel { .. }
                 | Command::MarkDelivered { .. }
                 | Command::KeepMarks { .. }
+                | Command::Lock(_)
                 | Command::SetSettings { .. } => {}
             }
         }

@@ -83,6 +83,8 @@ const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"]
 const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "300"], ..SEEDS };
 /// There are streams.
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
+/// Some want locks. There are faults enough for leaders to change while leases run, and clocks that jump.
+const LOCK_SEEDS: Seeds = Seeds { options: &["--locks", "--calm-ms", "300"], ..CLOCK_SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
@@ -110,6 +112,9 @@ const GAP: &[&str] = &["with a gap behind", "went on at", "a gap before"];
 const HOLES: &[&str] = &["and a replica has none before", "are not where they should be"];
 const FULL: &[&str] =
     &["still says that its disk is full", "not every publisher is served", "nodes do not serve"];
+
+/// Two have a lock at a time, or one loses it too soon.
+const LEASE_RUNS: &[&str] = &[" ms more"];
 
 const PLANTED: &[Planted] = &[
     planted("vote_not_synced", &["before the sync"], SEEDS, Some(1)),
@@ -174,6 +179,9 @@ const PLANTED: &[Planted] = &[
     planted("tail_skips_fetched", GAP, STREAM_SEEDS, Some(1)),
     planted("tail_reads_beside", &["are both at", "is there twice"], STREAM_SEEDS, Some(1)),
     planted("timeline_not_restored", &[" differ in group "], STREAM_SEEDS, Some(1)),
+    planted("lock_by_own_clock", LEASE_RUNS, LOCK_SEEDS, None),
+    planted("lock_term_unnoticed", LEASE_RUNS, LOCK_SEEDS, None),
+    planted("lock_token_reused", &["both hold lock", "renewed"], LOCK_SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

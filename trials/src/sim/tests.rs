@@ -247,6 +247,30 @@ fn the_same_seed_gives_the_same_history_of_streams() {
     assert_eq!(one.events, two.events);
 }
 
+fn with_locks(nodes: usize) -> Size {
+    let (has_locks, versions) = (true, Versions::Newest);
+    Size { has_locks, versions, load_ms: 6_000, ..short(nodes) }
+}
+
+#[test]
+fn locks_hold_through_crashes_and_jumps_of_clocks() {
+    for (nodes, seeds) in [(1, 1..4), (3, 1..9), (5, 9..11)] {
+        let count = seeds.end - seeds.start;
+        let locks = holds(seeds, with_locks(nodes)).locks;
+        assert!(locks.acquired > 10 * count && locks.renewed > 5 * count, "{locks:?}");
+        assert!(locks.held > 5 * count && locks.written > 5 * count, "{locks:?}");
+        assert!(locks.judged > 20 * count, "{locks:?}");
+    }
+    let upgraded = Size { versions: Versions::Upgrade, ..with_locks(3) };
+    holds(3..4, upgraded);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_of_locks() {
+    let (one, two) = (run(8, with_locks(3)), run(8, with_locks(3)));
+    assert_eq!((one.hash, one.events), (two.hash, two.events));
+}
+
 #[test]
 fn pauses_and_dead_letters_that_are_sent_on_are_judged() {
     let mut judged = (0, 0);

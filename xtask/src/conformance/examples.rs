@@ -1,4 +1,4 @@
-//! examples: the programs in the pages about queues and streams, run by pika as a reader would run them.
+//! examples: the programs in the pages about queues, streams and locks, run as a reader would run them.
 //!
 //! Each is a case, with the lines that all of its page assume before it. It must end well, and what it
 //! prints must be what stands as a comment behind its `print`.
@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use super::python::{has_module, install_packages, python};
 use super::suite::{Case, Installer, Judge, Pace, Suite, Target, Verdict, record, whole};
+use crate::brokers::HTTP_ABOVE;
 use crate::process::root;
 
 pub(super) const EXAMPLES: Suite = Suite {
@@ -23,9 +24,11 @@ pub(super) const EXAMPLES: Suite = Suite {
 };
 
 /// Each with how many examples it has at least: fewer were not found, but overlooked.
-const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5)];
+const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5), ("locks", 3)];
 /// Where the examples think that the broker is.
 const ADDRESS: &str = "amqp://guest:guest@127.0.0.1:5672";
+/// And its HTTP API.
+const API: &str = "http://127.0.0.1:15672";
 
 /// An example, below the heading that it stands under.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +63,10 @@ fn run_page(
     for (nth, example) in all.iter().enumerate() {
         let name = format!("{page} {}: {}", nth + 1, example.heading);
         let program = [&assumed.lines[..], &example.lines].concat().join("\n");
-        let program = program.replace(ADDRESS, &target.url());
+        let http = u32::from(target.port) + u32::from(HTTP_ABOVE);
+        let program = program
+            .replace(ADDRESS, &target.url())
+            .replace(API, &format!("http://{}:{http}", target.host));
         let path = target.folder.join(format!("{page}-{}.py", nth + 1));
         std::fs::write(&path, program).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut python = target.command(30, python());

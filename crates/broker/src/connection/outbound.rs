@@ -131,6 +131,7 @@ fn bytes_of(answer: &Answer) -> usize {
         | Answer::Status { .. }
         | Answer::Described { .. }
         | Answer::Peeked { .. }
+        | Answer::Locked { .. }
         | Answer::Closed { .. }
         | Answer::SessionEnded { .. } => 0,
     }

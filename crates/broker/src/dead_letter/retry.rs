@@ -224,6 +224,7 @@ impl Retrier {
             Answer::Stopping => self.stop(State::Stopped),
             // Nothing that a retry asks for.
             Answer::Peeked { .. }
+            | Answer::Locked { .. }
             | Answer::Catalog { .. }
             | Answer::Attached { .. }
             | Answer::Detached { .. }

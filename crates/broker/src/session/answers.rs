@@ -62,7 +62,7 @@ impl Session {
                 }
             }
             Answer::Leaving(_) => {} // The dead-letter worker's.
-            Answer::Described { .. } | Answer::Peeked { .. } => {} // An operator's.
+            Answer::Described { .. } | Answer::Peeked { .. } | Answer::Locked { .. } => {} // An operator's.
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(step, reason);

@@ -131,7 +131,8 @@ impl FakeCluster {
                 | Effect::Settled { .. }
                 | Effect::Created { .. }
                 | Effect::Marked { .. }
-                | Effect::Dropped { .. } => {}
+                | Effect::Dropped { .. }
+                | Effect::Locked(_) => {}
             }
         }
         if !gone.is_empty() {
@@ -238,7 +239,7 @@ impl FakeCluster {
                 let status = self.queues.status(queue);
                 self.answer(session, Answer::Status { ticket, status });
             }
-            Request::Describe { .. } | Request::Peek { .. } => {
+            Request::Describe { .. } | Request::Peek { .. } | Request::Lock { .. } => {
                 unreachable!("a session does not ask what operators ask")
             }
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {

@@ -499,6 +499,7 @@ fn shown(request: &Request) -> Option<String> {
         | Request::Status { .. }
         | Request::Describe { .. }
         | Request::Peek { .. }
+        | Request::Lock { .. }
         | Request::CloseQueue { .. } => return None,
     })
 }

@@ -197,6 +197,7 @@ fn kind(request: &Request) -> &'static str {
         Request::Status { .. } => "status",
         Request::Describe { .. } => "describe",
         Request::Peek { .. } => "peek",
+        Request::Lock { .. } => "lock",
         Request::CloseQueue { .. } => "close-queue",
         Request::Admit { .. } => "admit",
         Request::EndSession { .. } => "end-session",

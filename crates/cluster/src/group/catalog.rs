@@ -278,6 +278,7 @@ pub(crate) fn apply_and_tell(
             | Command::Cancel { .. }
             | Command::MarkDelivered { .. }
             | Command::KeepMarks { .. }
+            | Command::Lock(_)
             | Command::SetSettings { .. } => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }

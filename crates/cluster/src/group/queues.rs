@@ -63,6 +63,11 @@ impl QueueGroup {
         Some(machine.seq_at(queue, StreamOffset::First)?..machine.next_seq(queue)?)
     }
 
+    /// How many locks this replica has.
+    pub fn lock_count(&self) -> usize {
+        self.queues.machine().locks().count().0
+    }
+
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
         Self {
@@ -129,6 +134,22 @@ impl QueueGroup {
             self.returning_to.retain(|_, to| *to > applied);
         }
         bytes
+    }
+
+    /// Answers questions about locks, and puts them into the log.
+    pub(crate) fn flush_locks(&mut self, now: Now, group_effects: &mut Vec<GroupEffect>) {
+        if !self.group.can_log() {
+            return;
+        }
+        let (replica, time) = (&mut self.group.replica, &self.time);
+        let time_ms = if planted::is("lock_by_own_clock") { now.wall_ms } else { time.at(now) };
+        let propose = |batch: Batch| replica.propose(Bytes::from(batch.stamp(time_ms))).ok();
+        self.queues.flush_locks(propose, group_effects);
+    }
+
+    /// When somebody who waits for a lock gets a turn, in `Now::mono_ms`.
+    pub(crate) fn lock_deadline_ms(&self) -> Option<u64> {
+        self.queues.lock_deadline_ms().filter(|_| self.group.can_log())
     }
 
     /// Takes a numbered batch into the log. `entry`: the whole of it, if there is one ready made, with the
@@ -203,10 +224,12 @@ impl QueueGroup {
         let mut nodes: BTreeMap<NodeId, u64> = nodes.into_iter().map(|it| (it, until_ms)).collect();
         nodes.extend(lost.filter(|(_, until)| *until > now.mono_ms));
         self.group.lead(Some(Awaiting { nodes, until_ms, index, own: None }));
-        self.time.lead(now, self.queues.machine().time_ms());
+        let (term, heard) = (self.group.replica.term(), self.time.heard_in());
+        self.time.lead_in(term, now, self.queues.machine().time_ms());
         self.set_now(now);
         self.joined.clear();
         self.queues.lead();
+        self.queues.lead_locks(term, heard);
     }
 
     /// This node's sessions have joined; their numbered batches up to `last` come before anything is delivered.
@@ -322,6 +345,7 @@ impl QueueGroup {
             | Request::Catalog { .. }
             | Request::Credit { .. }
             | Request::Settle { .. }
+            | Request::Lock { .. }
             | Request::EndSession { .. } => return Some(request),
         };
         if is_known && self.group.applied() >= index {
@@ -370,6 +394,7 @@ impl QueueGroup {
         let is_it =
             |asked: &Asked| asked.session == session && asked.request.ticket() == Some(ticket);
         self.early_asked.retain(|asked| !is_it(asked));
+        self.queues.forget_lock_question(session, ticket);
     }
 
     /// The questions that can be answered now.

@@ -7,6 +7,7 @@ use machine::{
 
 use super::Error;
 use super::gather::Gather;
+use super::locks;
 use super::peeks;
 use super::reader::Reader;
 use super::requests::{put_consumer, take_consumer, take_numbers, take_ticket};
@@ -33,6 +34,8 @@ const DESCRIBED: u8 = 16;
 const PEEKED: u8 = 17;
 /// `ATTACHED` to a stream. Since `Version::STREAMS`.
 const ATTACHED_AT: u8 = 18;
+/// Since `Version::LOCKS`.
+const LOCKED: u8 = 32;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -109,6 +112,10 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
             ticketed(out, PEEKED, ticket.0);
             peeks::encode_peeked(out, result);
         }
+        Answer::Locked { ticket, result } => {
+            ticketed(out, LOCKED, ticket.0);
+            locks::encode_result(out, result);
+        }
         Answer::Closed { ticket, result } => {
             ticketed(out, CLOSED, ticket.0);
             match result {
@@ -184,6 +191,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             };
             Answer::Described { ticket, result }
         }
+        LOCKED => {
+            let ticket = take_ticket(reader)?;
+            Answer::Locked { ticket, result: locks::decode_result(reader)? }
+        }
         PEEKED => {
             let ticket = take_ticket(reader)?;
             Answer::Peeked { ticket, result: peeks::decode_peeked(reader)? }
@@ -231,6 +242,7 @@ pub(super) fn payload(answer: &Answer) -> usize {
         | Answer::Purged { .. }
         | Answer::Status { .. }
         | Answer::Described { .. }
+        | Answer::Locked { .. }
         | Answer::Closed { .. }
         | Answer::Admitted { .. }
         | Answer::Cancelled { .. }

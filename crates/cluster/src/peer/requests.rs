@@ -9,6 +9,7 @@ use machine::{
 
 use super::Error;
 use super::gather::Gather;
+use super::locks;
 use super::message::Attachment;
 use super::peeks;
 use super::reader::Reader;
@@ -33,6 +34,8 @@ const CANCEL: u8 = 14;
 const PEEK: u8 = 15;
 /// `GET` of the message at a place. Since `Version::TAKES`.
 const TAKE: u8 = 16;
+/// Since `Version::LOCKS`.
+const LOCK: u8 = 32;
 
 /// Appends travel as numbered batches: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -97,6 +100,11 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             out.number(ticket.0);
             out.number(queue.0);
             peeks::encode_spec(out, spec);
+        }
+        Request::Lock { ticket, group: _, spec } => {
+            out.u8(LOCK);
+            out.number(ticket.0);
+            locks::encode_spec(out, spec);
         }
         Request::CloseQueue { ticket, group: _, queue, if_unused, if_empty } => {
             out.u8(CLOSE_QUEUE);
@@ -174,6 +182,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
             let queue = QueueId(reader.number()?);
             let spec = Box::new(peeks::decode_spec(reader)?);
             Request::Peek { ticket, group, queue, spec }
+        }
+        LOCK => {
+            let ticket = take_ticket(reader)?;
+            Request::Lock { ticket, group, spec: Box::new(locks::decode_spec(reader)?) }
         }
         CLOSE_QUEUE => Request::CloseQueue {
             ticket: take_ticket(reader)?,

@@ -91,6 +91,7 @@ impl Queues {
                         self.bodies.subscribed(queue, store);
                     }
                 }
+                Effect::Locked(reply) => self.lock_replies.push(reply),
             }
         }
         self.effects = effects;

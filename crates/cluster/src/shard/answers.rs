@@ -19,6 +19,7 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         | Answer::Status { ticket, .. }
         | Answer::Described { ticket, .. }
         | Answer::Peeked { ticket, .. }
+        | Answer::Locked { ticket, .. }
         | Answer::Closed { ticket, .. }
         | Answer::Admitted { ticket, .. }
         | Answer::SessionEnded { ticket } => Some(*ticket),

@@ -30,6 +30,7 @@ impl Shard {
         let at_once = self.closing.is_some() || rides;
         found.keep_time(&mut self.group_effects);
         found.flush_settles(now, at_once);
+        found.flush_locks(now, &mut self.group_effects);
         let committed = self.harvest(group, gathered, outputs);
         // Confirms hang on the commit alone; what follows from applying comes after.
         self.confirm(group, outputs);

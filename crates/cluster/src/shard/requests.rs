@@ -1,11 +1,12 @@
 //! What sessions ask of a shard, and how they end.
 
-use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner};
+use machine::{Batch, CatalogCommand, GroupId, QueueId, SessionId, SessionOwner, Version};
 
 use super::Shard;
 use crate::described::NotDescribed;
 use crate::exchange::{Input, Now, Output};
 use crate::group::catalog::CatalogGroup;
+use crate::locked::NotLocked;
 use crate::peer::message::Message;
 use crate::queues::{Detached, GroupEffect, NO_QUEUE};
 use crate::remote::Route;
@@ -84,6 +85,7 @@ impl Shard {
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
             | Request::Peek { group, .. }
+            | Request::Lock { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
         };
@@ -256,6 +258,20 @@ impl Shard {
             }
             Request::Peek { ticket, queue, spec, .. } => {
                 self.peek(session, ticket, (group, queue), *spec, outputs);
+            }
+            Request::Lock { ticket, spec, .. } => {
+                let since = Version::LOCKS;
+                let not_locked = match self.groups.get_mut(&group) {
+                    Some(found) if self.members.agreed >= since => {
+                        found.queues.ask_lock(session, ticket, *spec, &mut group_effects);
+                        None
+                    }
+                    Some(_) => Some(NotLocked::NotYet { since }),
+                    None => Some(NotLocked::NoLeader),
+                };
+                group_effects.extend(not_locked.map(|why| {
+                    GroupEffect::Answer(session, Answer::Locked { ticket, result: Err(why) })
+                }));
             }
             Request::Admit { ticket, queue, sizes, .. } => {
                 let refused = match self.queues(group) {

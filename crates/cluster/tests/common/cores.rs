@@ -270,6 +270,7 @@ impl Cluster {
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
             | Request::Peek { group, .. }
+            | Request::Lock { group, .. }
             | Request::Admit { group, .. }
             | Request::CloseQueue { group, .. } => *group,
             Request::Catalog { .. } | Request::EndSession { .. } => GroupId::CATALOG,
@@ -450,11 +451,13 @@ fn since(message: &Message) -> Version {
     let of_request = |request: &Request| match request {
         Request::Describe { .. } => Version::DESCRIBED,
         Request::Peek { .. } => Version::PEEKED,
+        Request::Lock { .. } => Version::LOCKS,
         _ => Version::OLDEST,
     };
     let of_answer = |answer: &Answer| match answer {
         Answer::Described { .. } => Version::DESCRIBED,
         Answer::Peeked { .. } => Version::PEEKED,
+        Answer::Locked { .. } => Version::LOCKS,
         _ => Version::OLDEST,
     };
     let newest = match message {

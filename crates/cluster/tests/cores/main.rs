@@ -9,6 +9,7 @@ mod cut_off;
 mod described;
 mod elsewhere;
 mod leaders;
+mod locks;
 mod peeked;
 mod rejoining;
 

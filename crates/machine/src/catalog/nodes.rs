@@ -11,9 +11,10 @@ use std::ops::Bound;
 use super::placement::{Goal, NodeStatus, lead, place};
 use super::refusal::{MembershipProblem, Refusal};
 use super::{Catalog, CatalogCommand, CatalogEffect};
+use crate::encoding::digest;
 use crate::ids::{GroupId, NodeId, QueueId};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, GROUPS_MAX, NODE_ID_MAX, NODES_MAX, REPLICAS, REPLICAS_MAX,
+    ADDRESS_BYTES_MAX, GROUPS_MAX, LOCK_SLOTS, NODE_ID_MAX, NODES_MAX, REPLICAS, REPLICAS_MAX,
 };
 pub(super) use wide::{WIDE_SINCE, Wide};
 
@@ -176,6 +177,19 @@ impl Catalog {
     /// How many groups of queues each node brings with it.
     pub fn groups_per_node(&self) -> u32 {
         self.membership.groups_per_node
+    }
+
+    /// The group that keeps a lock: one of those that the cluster's first node brought. There are as many of these for
+    /// as long as there is the cluster, so a lock stays where it is when nodes and groups come and go.
+    pub fn lock_group(&self, vhost: &str, name: &str) -> GroupId {
+        let bytes = [vhost.as_bytes(), &[0], name.as_bytes()].concat();
+        let slot = (digest(&bytes) >> 32) as u32 % LOCK_SLOTS;
+        GroupId(1 + slot % self.membership.groups_per_node)
+    }
+
+    /// The groups that keep locks.
+    pub fn lock_groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (1..=self.membership.groups_per_node.min(LOCK_SLOTS)).map(GroupId)
     }
 
     /// The commands that bring the groups where they should be, the nodes standing as they do. Each

@@ -2,12 +2,13 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, KEEP_MARKS, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
+    ENTRY_VERSION, FROM, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
 use crate::ids::{ProducerId, QueueId};
 use crate::limits::QUEUES_PER_ENQUEUE_MAX;
+use crate::locks::LockCommand;
 use crate::ranges::Ranges;
 use crate::settings::QueueSettings;
 
@@ -113,6 +114,11 @@ impl Batch {
 
     pub fn drop_queue(&mut self, queue: QueueId) {
         self.with(DROP_QUEUE, |out| put_u64(out, queue.0));
+    }
+
+    /// Something is done to a lock, from `Version::LOCKS` on. Only in entries that hold nothing else.
+    pub fn lock(&mut self, command: &LockCommand) {
+        self.with(LOCK, |out| command.encode(out));
     }
 
     pub fn catalog(&mut self, command: &CatalogCommand) {

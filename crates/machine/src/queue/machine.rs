@@ -19,16 +19,19 @@ use super::context::Context;
 use super::level::Level;
 use super::store::Run;
 use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset, stream};
-use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, RawCommand};
+use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, LOCK, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, ProducerId, QueueId, SessionId};
 use crate::limits::FOREIGN_COMMANDS_MAX;
+use crate::locks::{Locks, Place};
 use crate::producers::Producers;
 use crate::settings::QueueSettings;
 use crate::version::Version;
 
 /// Queues found last, by the low bits of their ids.
 const CACHE: usize = 16;
+/// Their fencing tokens would be the same.
+const TOO_MANY_LOCKS: Corrupt = Corrupt::new("an entry with too many commands about locks");
 const NOWHERE: (QueueId, usize) = (QueueId(u64::MAX), usize::MAX);
 
 /// All queues of one group. The same code serves replicated groups and the queues in memory of one
@@ -46,6 +49,8 @@ pub struct QueueMachine {
     ignored: u64,
     /// The books of queues that are gone.
     retired: Counters,
+    /// Names that somebody holds: they have nothing to do with queues.
+    locks: Locks,
     // Not replicated.
     /// The newest version whose commands this program reads.
     reads: Version,
@@ -78,6 +83,7 @@ impl Default for QueueMachine {
             producers: Producers::default(),
             ignored: 0,
             retired: Counters::default(),
+            locks: Locks::default(),
             reads: Version::NEWEST,
             slots: Vec::new(),
             free: Vec::new(),
@@ -128,10 +134,13 @@ impl QueueMachine {
 
     fn apply_commands(&mut self, entry: &[u8], effects: &mut Vec<Effect>) -> Result<(), Corrupt> {
         let mut commands = EntryReader::new(entry)?.raw();
-        let mut number = 0;
+        let (mut number, mut locked) = (0, 0u16);
         while let Some(raw) = commands.next()? {
             if raw.kind == ENQUEUE {
                 self.enqueue(number, &raw, effects)?;
+            } else if raw.kind == LOCK {
+                self.lock(locked, raw.decode_up_to(self.reads)?, effects);
+                locked = locked.checked_add(1).ok_or(TOO_MANY_LOCKS)?;
             } else if !self.apply_command(raw.decode_up_to(self.reads)?, effects)? {
                 commands.skip_numbered()?;
                 // No run may reach over what is skipped: its messages would be read as stored ones.
@@ -240,7 +249,7 @@ impl QueueMachine {
         effects: &mut Vec<Effect>,
     ) -> Result<bool, Corrupt> {
         match command {
-            Command::Enqueue(_) => unreachable!("enqueues take the short way"),
+            Command::Enqueue(_) | Command::Lock(_) => unreachable!("these have ways of their own"),
             Command::Settle { queue, outcome, ranges } => {
                 let at = (self.time_ms, self.is_leading);
                 let place = self.place(queue);
@@ -321,6 +330,16 @@ impl QueueMachine {
             }
         }
         Ok(true)
+    }
+
+    /// The command about a lock that is number `nth` of its entry.
+    fn lock(&mut self, nth: u16, command: Command<'_>, effects: &mut Vec<Effect>) {
+        let Command::Lock(command) = command else { return };
+        let place = Place { index: self.applied_index, nth, time_ms: self.time_ms };
+        let reply = self.locks.apply(place, *command);
+        if self.is_leading {
+            effects.push(Effect::Locked(reply));
+        }
     }
 
     fn create(&mut self, id: QueueId, settings: QueueSettings, effects: &mut Vec<Effect>) {
@@ -521,6 +540,11 @@ impl QueueMachine {
     /// The books of the queues that are gone, summed.
     pub fn retired(&self) -> &Counters {
         &self.retired
+    }
+
+    /// The locks of the group.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     /// The time of the last entry applied, ms since 1970: no later one is applied at an earlier time.

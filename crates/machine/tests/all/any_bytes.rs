@@ -3,9 +3,9 @@
 use machine::{
     Actor, Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog,
     CatalogCommand, ConsumerId, ConsumerSpec, Dedup, EntryReader, Event, Features, Goal, GroupId,
-    Messages, NoHeaders, NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules, PolicySpec,
-    ProducerId, PublishedBy, QueueId, QueueMachine, QueueSettings, QueueType, Ranges, Retry,
-    SessionId, UserLimits, Value, Version, VhostMetadata, check_commands,
+    LockCommand, Messages, NoHeaders, NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules,
+    PolicySpec, ProducerId, PublishedBy, QueueId, QueueMachine, QueueSettings, QueueType, Ranges,
+    Retry, SessionId, UserLimits, Value, Version, VhostMetadata, check_commands,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,12 @@ fn some_entry() -> Vec<u8> {
     batch.settle(QueueId(3), Outcome::Requeue, &Ranges::from(1..3));
     batch.settle(QueueId(3), Outcome::Expired, &Ranges::from(1..2));
     batch.cancel_delayed(&[QueueId(3)], 5);
+    let vhost = || "/".to_owned();
+    let (name, owner, lease_ms) = ("job".to_owned(), "ann".to_owned(), 1_000);
+    batch.lock(&LockCommand::BeginTerm { term: 1, heard: None });
+    batch.lock(&LockCommand::Acquire { vhost: vhost(), name: name.clone(), owner, lease_ms });
+    let (by, expected, token, value) = (7, Some(0), None, Some(b"value"[..].into()));
+    batch.lock(&LockCommand::Put { vhost: vhost(), name, by, expected, token, value });
     batch.begin_numbered(ProducerId { node: NodeId(1), boot: 1 }, 1);
     batch.enqueue(&[QueueId(1)], &[], b"once");
     batch.begin_numbered(ProducerId { node: NodeId(1), boot: 1 }, 3);

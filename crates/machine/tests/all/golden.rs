@@ -13,10 +13,11 @@ use machine::{
     Actor, Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog,
     CatalogCommand, CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup,
     Destination, Effect, EntryReader, Event, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy,
-    HashProperty, LimitChange, NoHeaders, NodeId, Outcome, Overflow, PolicyKind, PolicyRules,
-    PolicySpec, ProducerId, QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType,
-    Ranges, Retention, Retry, SessionId, SessionOwner, StreamOffset, UserLimits, Value, Version,
-    VhostLimitsChange, VhostMetadata, check_commands,
+    HashProperty, LimitChange, LockCommand, LockHolder, LockReply, LockValue, LockView, NoHeaders,
+    NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
+    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retention, Retry, SessionId,
+    SessionOwner, StreamOffset, UserLimits, Value, Version, VhostLimitsChange, VhostMetadata,
+    check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -433,6 +434,88 @@ fn snapshots_of_queues_of_version_7_are_read() {
         assert_eq!(restored.seq_at(stream, offset), Some(seq), "{offset:?}");
     }
 }
+
+#[test]
+fn locks_in_snapshots_of_queues_are_read() {
+    let mut machine = QueueMachine::new();
+    let at = Applied { index: 7, time_ms: 1_700_000_000_000 };
+    assert_eq!(machine.snapshot()[0], 4, "an older program reads it while there is no lock");
+    machine.apply(at, &lock_batch().stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-locks-v7.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    let lock = restored.locks().view("/", "job", at.time_ms);
+    let holder = LockHolder { owner: "ann".into(), token: (7 << 16) + 1, left_ms: 30_001 };
+    let value = LockValue { version: (7 << 16) + 2, bytes: b"value".to_vec() };
+    assert_eq!((lock.holder, lock.value), (Some(holder), Some(value)));
+}
+
+/// Each command about locks. What it leaves: `job` is held by `ann` and has a value.
+fn lock_batch() -> Batch {
+    let (vhost, name, owner) = (|| "/".to_owned(), || "job".to_owned(), || "ann".to_owned());
+    let token = (7 << 16) + 1;
+    let commands = [
+        LockCommand::BeginTerm { term: 3, heard: Some(2) },
+        LockCommand::Acquire { vhost: vhost(), name: name(), owner: owner(), lease_ms: 10_000 },
+        LockCommand::Put {
+            vhost: vhost(),
+            name: name(),
+            by: 1 << 64,
+            expected: Some(0),
+            token: Some(token),
+            value: Some(b"value"[..].into()),
+        },
+        LockCommand::Renew { vhost: vhost(), name: name(), token, lease_ms: 30_000 },
+        LockCommand::Release { vhost: vhost(), name: "other".into(), token },
+        LockCommand::Forget { vhost: "gone".into() },
+        LockCommand::Expire,
+    ];
+    let mut batch = Batch::new();
+    commands.iter().for_each(|command| batch.lock(command));
+    batch
+}
+
+#[test]
+fn commands_about_locks_are_read() {
+    let bytes = golden("locks-entry-v1.hex", &lock_batch().stamp(1_700_000_000_000));
+    let mut machine = QueueMachine::new();
+    machine.lead();
+    let mut effects = Vec::new();
+    let at = Applied { index: 7, time_ms: 1_700_000_000_000 };
+    machine.apply(at, &bytes, &mut effects).expect("a golden entry");
+    let replies = effects.into_iter().map(|effect| match effect {
+        Effect::Locked(reply) => reply,
+        other => panic!("{other:?}"),
+    });
+    let token = (7 << 16) + 1;
+    let free = LockView { name: "other".into(), holder: None, value: None };
+    let expected = [
+        LockReply::Done,
+        LockReply::Acquired { token, lease_ms: 10_001, is_new: true },
+        LockReply::Put { version: token + 1 },
+        LockReply::Acquired { token, lease_ms: 30_001, is_new: false },
+        LockReply::NotHeld(free),
+        LockReply::Done,
+        LockReply::Done,
+    ];
+    assert_eq!(replies.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_lock_belongs_to_the_same_group_in_every_version() {
+    let catalog = Catalog::new(8);
+    let group = |vhost: &str, name: &str| catalog.lock_group(vhost, name).0;
+    let groups = [group("/", "job"), group("/", "nightly report"), group("v", "job")];
+    assert_eq!(groups, LOCK_GROUPS);
+    let mut used: Vec<u32> = (0..1_000).map(|nth| group("/", &nth.to_string())).collect();
+    used.sort_unstable();
+    let count = |group| used.iter().filter(|it| **it == group).count();
+    assert!((1..=8).all(|group| (60..=200).contains(&count(group))), "they are spread");
+    assert!(catalog.lock_groups().eq((1..=8).map(GroupId)));
+}
+
+/// Where three locks are kept in a cluster of eight groups a node. This never changes.
+const LOCK_GROUPS: [u32; 3] = [0, 0, 0];
 
 /// Some of everything that a catalog of one node knows.
 fn catalog() -> Catalog {

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::live::Live;
 use super::retry_registry::Registry;
-use crate::limits::{HASHES_AT_ONCE, REQUESTS_AT_ONCE};
+use crate::limits::{HASHES_AT_ONCE, LOCK_WAITS_MAX, REQUESTS_AT_ONCE};
 use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::node::{Facts, Totals};
@@ -49,6 +49,8 @@ pub(super) struct Shared {
     /// Turns for requests that only ask, and for the others.
     pub(super) asking: Semaphore,
     pub(super) changing: Semaphore,
+    /// Room for requests that wait for locks.
+    pub(super) lock_waits: Semaphore,
     /// What backups read from this node.
     pub(super) backups: Mutex<Backups>,
     /// Turns for hashes of passwords.
@@ -100,6 +102,7 @@ impl Api {
             tls,
             asking: Semaphore::new(REQUESTS_AT_ONCE),
             changing: Semaphore::new(REQUESTS_AT_ONCE),
+            lock_waits: Semaphore::new(LOCK_WAITS_MAX),
             backups: Mutex::default(),
             hashes: Semaphore::new(HASHES_AT_ONCE),
             seen: tokio::sync::Mutex::default(),

@@ -8,7 +8,7 @@ use axum::response::Response;
 use cluster::limits::DESCRIBED_QUEUES_MAX;
 use cluster::{DescribedQueue, NotDescribed};
 use http::StatusCode;
-use machine::{GroupId, NodeId, QueueId, QueueStatus};
+use machine::{CatalogCommand, GroupId, NodeId, QueueId, QueueStatus};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
@@ -17,8 +17,8 @@ use super::change::{change, note, put_user};
 use super::import::Differing;
 use super::response::response;
 use super::{
-    asking, backup, client, connections, deaths, history, import, live, model, neighbours, peeks,
-    problems, retries,
+    asking, backup, client, connections, deaths, history, import, live, locks, model, neighbours,
+    peeks, problems, retries,
 };
 use crate::audit;
 use crate::history::samples::Ranges;
@@ -84,6 +84,13 @@ pub(super) async fn perform(
             Ok(reply)
         }
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
+        Work::Lock(wanted) => locks::lock(api, &by, wanted).await,
+        Work::Locks { vhost, groups, shape } => locks::locks(api, &vhost, groups, &shape).await,
+        Work::DeleteVhost { name, groups } => {
+            change(api, &by, CatalogCommand::DeleteVhost { name: name.clone() }).await?;
+            locks::forget(api, &name, groups).await;
+            Ok(Reply::done())
+        }
         Work::Deaths(wanted) => deaths::deaths(api, wanted).await,
         Work::Retry(plan) => {
             let event = (!plan.is_dry).then(|| audit::of_retry(&plan));

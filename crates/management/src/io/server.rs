@@ -73,10 +73,11 @@ async fn try_answer(
         return Err(Problem::bad(format!("a name has at most {NAME_BYTES_MAX} bytes")));
     }
     let turns = if changes { &api.0.changing } else { &api.0.asking };
-    let _turn = turns.acquire().await;
+    let turn = turns.acquire().await;
     let body = read_body(body, route.body_bytes).await?;
     let asked = asked(&caller, path, &parts, body);
     let (work, facts) = decide(api, route, asked).await?;
+    let _turn = (!work.waits()).then_some(turn);
     let reply = perform(api, &caller, &facts, work).await?;
     let Caller { user, peer, .. } = &caller;
     let (method, path) = (route.method.as_str(), parts.uri.path());

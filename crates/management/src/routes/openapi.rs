@@ -135,6 +135,9 @@ fn responses(route: &Route) -> Value {
         add("201", "made");
         add("204", "done");
     }
+    if route.path.contains("/locks/{vhost}/") {
+        add("409", "the lock is held by another, or not by you, or the value has another version");
+    }
     add("400", "the request is wrong, or what it asks for is refused: why");
     add("401", "the login is wrong, or its user may not");
     add("404", "there is no such thing");

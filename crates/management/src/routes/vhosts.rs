@@ -130,6 +130,5 @@ pub(super) fn delete(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     if view.catalog.vhost(&name).is_none() {
         return Err(Problem::NotFound);
     }
-    let commands = vec![CatalogCommand::DeleteVhost { name }];
-    Ok(Work::Change { commands, reply: Reply::done() })
+    Ok(Work::DeleteVhost { name, groups: view.catalog.lock_groups().collect() })
 }

@@ -28,6 +28,7 @@ mod explain;
 mod failure;
 mod limits;
 mod list;
+mod lock;
 mod login;
 mod manual;
 mod path;
@@ -97,6 +98,9 @@ pub(crate) enum Command {
     /// List, show and stop retries of dead letters
     #[command(after_help = retries::EXAMPLES)]
     Retries(Box<Global<retries::Command>>),
+    /// Run a command while holding a lock; list, show and release locks
+    #[command(after_help = lock::EXAMPLES)]
+    Lock(Box<InVhost<lock::Command>>),
     /// List, declare and delete exchanges
     #[command(after_help = exchanges::EXAMPLES)]
     Exchanges(Box<InVhost<exchanges::Command>>),
@@ -193,6 +197,7 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         Command::Retries(args) => {
             with(&args.login.clone(), async |session| retries::run(session, *args).await)
         }
+        Command::Lock(args) => lock::main(*args),
         Command::Exchanges(args) => {
             with(&args.login.clone(), async |session| exchanges::run(session, *args).await)
         }

@@ -178,6 +178,7 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Status { .. }
                     | Told::Described { .. }
                     | Told::Peeked { .. }
+                    | Told::Locked { .. }
                     | Told::Closed { .. }
                     | Told::Admitted { .. }
                     | Told::Leaving(_)

@@ -11,6 +11,7 @@ mod definitions;
 mod events;
 mod explain;
 mod live;
+mod locks;
 mod pause;
 mod peek;
 mod retry;
@@ -159,6 +160,7 @@ fn filled(path: &str, vhost: &str) -> String {
         "node",
         "limit",
         "component",
+        "lock",
         "retry",
     ];
     let path =

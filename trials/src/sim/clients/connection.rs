@@ -197,7 +197,7 @@ impl Connection {
             Answer::Catalog { .. } | Answer::Attached { .. } | Answer::Detached { .. } => {}
             Answer::Purged { .. } | Answer::Status { .. } | Answer::Closed { .. } => {}
             Answer::Admitted { .. } | Answer::Leaving(_) | Answer::Cancelled { .. } => {}
-            Answer::Described { .. } | Answer::Peeked { .. } => {}
+            Answer::Described { .. } | Answer::Peeked { .. } | Answer::Locked { .. } => {}
             Answer::SessionEnded { .. } | Answer::Alarms(_) | Answer::Stopping => {}
         }
         self.hear(answer, outside);
@@ -351,7 +351,7 @@ impl Connection {
             Request::Catalog { .. } | Request::Attach { .. } | Request::Detach { .. } => {}
             Request::Credit { .. } | Request::Get { .. } | Request::Purge { .. } => {}
             Request::Status { .. } | Request::CloseQueue { .. } | Request::Admit { .. } => {}
-            Request::Describe { .. } | Request::Peek { .. } => {}
+            Request::Describe { .. } | Request::Peek { .. } | Request::Lock { .. } => {}
         }
     }
 

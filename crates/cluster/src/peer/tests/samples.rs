@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use machine::{
     AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
-    HolderDescription, MessageDescription, MessageState, NodeId, Outcome, PeekFilter, Position,
-    QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId, StreamOffset,
-    Version,
+    HolderDescription, LockCommand, LockReply, MessageDescription, MessageState, NodeId, Outcome,
+    PeekFilter, Position, QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId,
+    StreamOffset, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use raft::eraftpb::{self, ConfState, Entry, EntryType, MessageType, Snapshot, SnapshotMetadata};
 
 use crate::described::{DescribedQueue, NotDescribed};
+use crate::locked::{LockQuestion, LockResult, LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 use crate::peer::message::{Attachment, Message, Part};
 use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
@@ -324,6 +325,11 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
         (ticket(), queue(), peek_spec()).prop_map(move |(ticket, queue, spec)| {
             Request::Peek { ticket, group, queue, spec: Box::new(spec) }
         }),
+        (ticket(), lock_spec()).prop_map(move |(ticket, spec)| Request::Lock {
+            ticket,
+            group,
+            spec: Box::new(spec)
+        }),
         (ticket(), queue(), vec(any::<u32>(), 0..5)).prop_map(move |(ticket, queue, sizes)| {
             Request::Admit { ticket, group, queue, sizes }
         }),
@@ -488,6 +494,43 @@ fn peeked() -> impl Strategy<Value = Result<Box<Peeked>, NotPeeked>> {
     ]
 }
 
+fn lock_spec() -> impl Strategy<Value = LockSpec> {
+    let texts = || ("[a-z/]{1,3}", "[a-z]{0,5}");
+    let what = prop_oneof![
+        (texts(), "[a-z]{1,5}", number()).prop_map(|((vhost, name), owner, lease_ms)| {
+            LockQuestion::Do(LockCommand::Acquire { vhost, name, owner, lease_ms })
+        }),
+        (texts(), any::<u128>(), prop::option::of(vec(any::<u8>(), 0..9))).prop_map(
+            |((vhost, name), by, value)| {
+                let (expected, token, value) = (Some(1), None, value.map(Into::into));
+                LockQuestion::Do(LockCommand::Put { vhost, name, by, expected, token, value })
+            }
+        ),
+        (texts(), prop::option::of(number()))
+            .prop_map(|((vhost, name), unlike)| LockQuestion::Read { vhost, name, unlike }),
+        (texts(), any::<u32>()).prop_map(|((vhost, behind), count)| LockQuestion::List {
+            vhost,
+            behind,
+            count
+        }),
+    ];
+    (what, any::<u32>(), any::<bool>()).prop_map(|(what, wait_ms, is_again)| LockSpec {
+        what,
+        wait_ms,
+        is_again,
+    })
+}
+
+fn lock_result() -> impl Strategy<Value = LockResult> {
+    let refused = vec![NotLocked::Busy, NotLocked::Unknown, NotLocked::NoLeader, NotLocked::Late];
+    prop_oneof![
+        number().prop_map(|version| Ok(Box::new(LockReply::Put { version }))),
+        Just(()).prop_map(|()| Ok(Box::new(LockReply::Done))),
+        prop::sample::select(refused).prop_map(Err),
+        any::<u16>().prop_map(|since| Err(NotLocked::NotYet { since: Version(since) })),
+    ]
+}
+
 fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
     let attached = prop::sample::select(vec![
         Ok(()),
@@ -522,6 +565,7 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
             .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
         (ticket(), described()).prop_map(|(ticket, result)| Answer::Described { ticket, result }),
         (ticket(), peeked()).prop_map(|(ticket, result)| Answer::Peeked { ticket, result }),
+        (ticket(), lock_result()).prop_map(|(ticket, result)| Answer::Locked { ticket, result }),
         (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
         (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
         (ticket(), vec(any::<u32>(), 0..5))
