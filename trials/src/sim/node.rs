@@ -394,7 +394,8 @@ impl Life {
                 | Command::Cancel { .. }
                 | Command::MarkDelivered { .. }
                 | Command::KeepMarks { .. }
-                | Command::SetSettings { .. } => {}
+                | Command::SetSettings { .. }
+                | Command::KeepChain => {}
             }
         }
     }

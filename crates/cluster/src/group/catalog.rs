@@ -278,7 +278,8 @@ pub(crate) fn apply_and_tell(
             | Command::Cancel { .. }
             | Command::MarkDelivered { .. }
             | Command::KeepMarks { .. }
-            | Command::SetSettings { .. } => {
+            | Command::SetSettings { .. }
+            | Command::KeepChain => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }
         }

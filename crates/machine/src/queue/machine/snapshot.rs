@@ -3,21 +3,23 @@
 use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
 use crate::producers::Producers;
+use crate::queue::chain::Chain;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that, 6 changed settings, 7 streams.
+/// wait for that, 6 changed settings, 7 streams and the chain.
 const VERSION: u8 = 7;
 
 impl QueueMachine {
     /// The replicated half, versioned.
     ///
     /// There is a queue that needs format 5 only where the cluster has agreed on version 7, one that needs 6 only where
-    /// it has agreed on 8, and a stream only where it has agreed on 10. Before that an older program may have to read
-    /// it.
+    /// it has agreed on 8, a stream and a chain only where it has agreed on 10. Before that an older program may have to
+    /// read it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
-        let version = if queues().any(|queue| queue.settings.is_stream()) {
+        let is_newest = self.chain.is_some() || queues().any(|queue| queue.settings.is_stream());
+        let version = if is_newest {
             VERSION
         } else if queues().any(|queue| queue.revision > 0) {
             6
@@ -38,6 +40,8 @@ impl QueueMachine {
                 queue.encode(&mut out, version);
             }
         }
+        // Nothing where none is kept.
+        self.chain.iter().for_each(|chain| chain.encode(&mut out));
         out
     }
 
@@ -66,6 +70,9 @@ impl QueueMachine {
             }
             before = Some(queue.id);
             machine.insert(queue);
+        }
+        if version >= 7 && reader.end().is_err() {
+            machine.chain = Some(Chain::read(&mut reader)?);
         }
         reader.end()?;
         Ok(machine)
