@@ -171,6 +171,7 @@ const PLANTED: &[Planted] = &[
     planted("tail_skips_fetched", GAP, STREAM_SEEDS, Some(1)),
     planted("tail_reads_beside", &["are both at", "is there twice"], STREAM_SEEDS, Some(1)),
     planted("timeline_not_restored", &[" differ in group "], STREAM_SEEDS, Some(1)),
+    planted("replica_settles_less", &["says that its replica of group"], SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
