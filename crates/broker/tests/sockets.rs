@@ -53,6 +53,7 @@ impl Node {
             disk_free_limit: 0,
             new_cluster: 7,
             version_max: machine::Version::NEWEST,
+            reconcile_stop: false,
             peers: None,
         };
         let cluster =

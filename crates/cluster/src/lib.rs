@@ -12,6 +12,7 @@ mod commit_delay;
 pub mod copying;
 mod counted;
 mod described;
+mod digests;
 pub mod entry;
 pub mod exchange;
 mod fetch;
@@ -51,6 +52,7 @@ mod waiter;
 
 pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
+pub use digests::{Compared, Comparison};
 pub use io::{
     Admission, AnswerReceiver, BackupGroup, BackupPart, BackupSource, Cause, ClusterHandle, Config,
     Counters, CutGroup, Failure, Home, NotChanged, NotTold, PeerCounters, PeerStatus, Question,

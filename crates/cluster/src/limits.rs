@@ -28,6 +28,13 @@ pub const BATCH_BYTES_MAX: usize = 48 << 20;
 
 const _: () = assert!(BATCH_BYTES_MAX + (1 << 20) < crate::peer::limits::FRAME_BYTES_MAX);
 
+/// Chains of what entries did that a replica keeps for comparing: of the last entries that it applied. The others are
+/// seldom so far behind or ahead, and may be compared at a later entry as well.
+pub const CHAINS_KEPT: usize = 1024;
+
+/// Milliseconds after which a leader says again what its chain is, if there is something new.
+pub const DIGEST_MS: u64 = 2000;
+
 /// Events that may wait for their publication, and their bytes. What comes above them is dropped.
 pub const EVENTS_WAITING_MAX: usize = 10_000;
 pub const EVENTS_WAITING_BYTES_MAX: usize = 8 << 20;

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Corrupt,
-    Effect, EntryReader, GetReply, GroupId, HolderDescription, LockReply, Outcome, Position,
+    Applied, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerId, ConsumerSpec,
+    Corrupt, Effect, EntryReader, GetReply, GroupId, HolderDescription, LockReply, Outcome, Position,
     QueueDescription, QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId,
     limits::DESCRIBED_HOLDERS_MAX,
 };
@@ -255,9 +255,9 @@ impl Queues {
     pub(crate) fn statuses(
         &self,
         behind: Option<QueueId>,
-    ) -> impl Iterator<Item = (QueueId, QueueStatus)> + '_ {
+    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance)> + '_ {
         let all = self.machine.statuses(behind);
-        all.map(|(queue, status)| (queue, self.with_readers(queue, status)))
+        all.map(|(queue, status, balance)| (queue, self.with_readers(queue, status), balance))
     }
 
     /// What is known here of a queue.
@@ -402,6 +402,11 @@ impl Queues {
         self.detaching.clear();
         self.machine.follow();
         left
+    }
+
+    /// The bytes of the entry that is applied next have this checksum.
+    pub(crate) fn expect_entry(&mut self, checksum: u32) {
+        self.machine.expect_entry(checksum);
     }
 
     /// Applies an entry.

@@ -274,6 +274,7 @@ impl<D: Disk> Recovery<'_, D> {
                 let reader =
                     EntryReader::new(&data).map_err(|corrupt| unreadable(group.0, &corrupt))?;
                 let at = Applied { index, time_ms: reader.time_ms() };
+                queues.expect_entry(place.checksum);
                 queues
                     .apply(at, &data, Origin::Replayed, &mut group_effects)
                     .map_err(|corrupt| unreadable(group.0, &corrupt))?;

@@ -13,6 +13,7 @@ mod appends;
 mod catalog;
 mod clock;
 mod cuts;
+mod digests;
 mod leading;
 mod local;
 mod members;
@@ -94,6 +95,8 @@ pub struct Shard {
     sizes: Sizes,
     /// A dead-letter worker is attached.
     has_dead_letter_worker: bool,
+    /// A group confirms nothing while its replicas differ.
+    stops_at_differences: bool,
     /// The log has what this program cannot read: nothing is done any more.
     is_outdated: bool,
 }
@@ -148,6 +151,7 @@ impl Shard {
             appends: Appends::default(),
             clock: Clock::default(),
             has_dead_letter_worker: false,
+            stops_at_differences: false,
             is_outdated: false,
             group_effects: Vec::new(),
             own: VecDeque::new(),

@@ -43,6 +43,7 @@ fn config(root: &Path, node: u64, peers: PeerConfig) -> Config {
         disk_free_limit: 0,
         new_cluster: 7,
         version_max: machine::Version::NEWEST,
+        reconcile_stop: false,
         peers: Some(PeerConfig {
             node: Some(NodeId(node)),
             bulk_bytes_per_second: 1 << 30,

@@ -72,6 +72,7 @@ impl Cluster {
             disk_free_limit: 0,
             new_cluster: 7,
             version_max: self.version,
+            reconcile_stop: false,
             peers: Some(peers),
         };
         let handle = launch(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap();

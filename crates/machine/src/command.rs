@@ -15,6 +15,7 @@
 //! 9        queue u64
 //! 10       queue u64, revision u64, settings
 //! 16       a command about a lock
+//! 32       nothing
 //! ```
 //!
 //! Little-endian. Segments keep enqueue commands exactly as they stand here, so this is also a format
@@ -58,6 +59,7 @@ pub(crate) const MARK_DELIVERED: u8 = 8;
 pub(crate) const KEEP_MARKS: u8 = 9;
 pub(crate) const SET_SETTINGS: u8 = 10;
 pub(crate) const LOCK: u8 = 16;
+pub(crate) const KEEP_CHAIN: u8 = 32;
 
 /// The version since which there are commands of this kind. `None`: this program knows no such kind.
 fn since(kind: u8) -> Option<Version> {
@@ -70,6 +72,7 @@ fn since(kind: u8) -> Option<Version> {
         KEEP_MARKS => Version::KEPT_MARKS,
         SET_SETTINGS => Version::CHANGED_SETTINGS,
         LOCK => Version::LOCKS,
+        KEEP_CHAIN => Version::CHAINED,
         _ => return None,
     })
 }
@@ -194,6 +197,9 @@ pub enum Command<'a> {
     /// Something is done to a lock. Only a leader makes these, in entries of their own: never in a numbered batch.
     /// Since `Version::LOCKS`.
     Lock(Box<LockCommand>),
+    /// The group's leader wants a checksum kept of what entries do, from this one on. It changes nothing where one is
+    /// kept. Since `Version::CHAINED`.
+    KeepChain,
     /// Opens a numbered batch: what follows, up to the next of these, is applied together or not at all.
     Numbered {
         producer: ProducerId,
@@ -208,7 +214,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
             ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS
-            | SET_SETTINGS => !is_catalog,
+            | SET_SETTINGS | KEEP_CHAIN => !is_catalog,
             CATALOG => is_catalog,
             FROM | LOCK => false,
             _ => return Err(UNKNOWN_KIND),
@@ -421,6 +427,7 @@ impl<'a> RawCommand<'a> {
                 Command::SetSettings { queue, revision, settings }
             }
             LOCK => Command::Lock(Box::new(LockCommand::read(&mut reader)?)),
+            KEEP_CHAIN => Command::KeepChain,
             FROM => {
                 let producer = ProducerId { node: NodeId(reader.u64()?), boot: reader.u64()? };
                 Command::Numbered { producer, seq: reader.u64()? }

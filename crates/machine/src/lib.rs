@@ -79,9 +79,9 @@ pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
 pub use queue::{
-    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
-    MessageDescription, MessageState, PeekFilter, Position, QueueDescription, QueueMachine,
-    QueuePeek, QueueStatus, Seqs, StreamOffset,
+    AttachError, Attached, Balance, CloseError, ConsumerSpec, Counters, Effect, GetReply,
+    HolderDescription, MessageDescription, MessageState, PeekFilter, Position, QueueDescription,
+    QueueMachine, QueuePeek, QueueStatus, Seqs, StreamOffset,
 };
 pub use ranges::Ranges;
 pub use settings::{Dedup, Features, Overflow, QueueSettings, Retention, Retry, Subscription};

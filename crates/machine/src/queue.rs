@@ -31,6 +31,7 @@
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
 //! logged.
 
+mod chain;
 mod check;
 pub(crate) mod consumers;
 mod context;
@@ -55,7 +56,7 @@ pub use machine::{
     Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
     QueueDescription, QueueMachine, QueuePeek,
 };
-pub use reconcile::Counters;
+pub use reconcile::{Balance, Counters};
 pub use seqs::Seqs;
 
 use crate::command::Outcome;
@@ -524,6 +525,10 @@ impl Queue {
         let mut all = self.main.counters();
         self.levels.iter().for_each(|level| all.add(&level.counters()));
         all
+    }
+
+    fn balance(&self) -> Balance {
+        Balance::of(&self.counters(), self.kept_len(), self.settings.is_stream())
     }
 
     fn status(&self) -> QueueStatus {

@@ -21,6 +21,7 @@ mod access;
 mod arguments;
 mod asked;
 mod audit;
+mod books;
 mod history;
 mod import;
 pub mod io;

@@ -121,6 +121,9 @@ pub const ASKED_CONNECTIONS_MAX: usize = 1_000;
 /// Connections of a list that are shown at a time: between them publishers get their turns.
 pub const SHOWN_CONNECTIONS_AT_ONCE: usize = 200;
 
+/// Queues whose books one answer shows: those first whose books are wrong.
+pub const RECONCILED_QUEUES_MAX: usize = 10_000;
+
 /// Queues of a list that are looked up in the catalog at a time.
 pub const SHOWN_QUEUES_AT_ONCE: usize = 500;
 

@@ -30,6 +30,9 @@ pub(crate) enum Question {
     History { window: Window, wants_node: bool, queues: Vec<u64> },
     /// What is wrong with it: answered by `problems::Told`.
     Problems,
+    /// The books of the queues that it leads, and the digests of its replicas: answered by `books::Told`, or `null` if
+    /// its shards do not come to it in time.
+    Books,
     /// How many connections and channels users and vhosts have there: answered by [`ToldCensus`].
     Census,
     /// Dead letters of the node stay at their sources for so long, while a backup is cut. Answered by whether they do.
@@ -134,6 +137,7 @@ mod tests {
             ),
             (Question::Survey, r#""Survey""#),
             (Question::Problems, r#""Problems""#),
+            (Question::Books, r#""Books""#),
             (
                 Question::History {
                     window: Window { step_s: 10, first: 7, count: 2 },

@@ -98,6 +98,14 @@ pub(crate) enum What {
         is: OfQueue,
         count: u64,
     },
+    /// This node's replica of the group and another node's have done different things.
+    ReplicasDiffer {
+        group: u32,
+        node: u64,
+        index: u64,
+        ours: u64,
+        theirs: u64,
+    },
     /// Found by who asks: milliseconds by which the node's clock is ahead.
     ClockApart {
         node: u64,
@@ -173,6 +181,7 @@ impl What {
             Self::VersionBehind { .. } => (9, 0),
             Self::Queue { queue, is, .. } => (10 + *is as u8, *queue),
             Self::ClockApart { node, .. } => (14, *node),
+            Self::ReplicasDiffer { group, .. } => (32, u64::from(*group)),
         }
     }
 
@@ -190,6 +199,7 @@ impl What {
             | Self::CertificateExpires { .. }
             | Self::Unreachable { .. }
             | Self::QuorumCritical { .. }
+            | Self::ReplicasDiffer { .. }
             | Self::ClockApart { .. } => 0,
         }
     }
@@ -287,6 +297,15 @@ fn of_groups(around: &Around<'_>, found: &mut Vec<What>) {
         if group.leader.is_none_or(|leader| !around.is_up(leader)) {
             let (reached, voters) = (reached as u64, group.voters.len() as u64);
             found.push(What::NoLeader { group: group.group.0, reached, voters });
+        }
+        if let Some(it) = group.compared.with.iter().find(|it| it.differs()) {
+            found.push(What::ReplicasDiffer {
+                group: group.group.0,
+                node: it.node.0,
+                index: it.index,
+                ours: it.ours,
+                theirs: it.theirs,
+            });
         }
         for (node, matched) in &group.matched {
             let entries = group.persisted.saturating_sub(*matched);

@@ -26,6 +26,7 @@ mod permissions;
 mod policies;
 mod problems;
 pub(crate) mod queues;
+mod reconcile;
 pub(crate) mod retries;
 mod seeks;
 mod topic_permissions;
@@ -245,6 +246,8 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/health/checks/node-is-mirror-sync-critical", Need::User, health::always),
     get("/health/checks/certificate-expiration/{count}/{unit}", Need::User, health::certificates),
     get("/millrace/problems", Need::User, problems::problems),
+    get("/millrace/reconcile", Need::Monitor, reconcile::all),
+    get("/millrace/reconcile/{vhost}", Need::Visible, reconcile::of_vhost),
     get("/millrace/live", Need::User, live::live),
     get("/millrace/history", Need::Monitor, history::all),
     get("/millrace/history/nodes/{node}", Need::Monitor, history::node),

@@ -76,6 +76,8 @@ pub(crate) enum Work {
     Live,
     /// All nodes are asked what is wrong, for who sees so much.
     Problems(Sight),
+    /// All nodes are asked for the books of a vhost's queues, or of all and the digests of replicas.
+    Books { vhost: Option<String> },
     /// Whether a node has an alarm.
     Alarms,
     /// Whether a majority of some group would be lost with this node.

@@ -124,6 +124,8 @@ settings! {
     disk_free_limit: Bytes(0..=u64::MAX), default("2GiB");
     /// The newest version that a cluster with this node may agree on; above what the node knows: no limit
     cluster_version_max: Judged("1 to 65535", judge_version), default("65535");
+    /// A group of queues confirms nothing while its replicas differ; without it they only raise an alarm
+    reconcile_stop: Switch, default("false"), flag;
     /// Heartbeat proposed to clients; 0: none
     heartbeat_s: Count(0..=3600, "seconds"), default("60");
     /// How long a consumer may hold a message of a queue without x-consumer-timeout; 0: for ever
@@ -196,6 +198,8 @@ pub(crate) struct Config {
     pub(crate) disk_free_limit: u64,
     /// At most the newest that the program knows, but in trials of upgrades.
     pub(crate) version_max: Version,
+    /// A group confirms nothing while its replicas differ.
+    pub(crate) reconcile_stop: bool,
     pub(crate) heartbeat_s: u16,
     pub(crate) consumer_timeout_s: u64,
     pub(crate) frame_bytes_max: u32,
@@ -540,6 +544,7 @@ fn build(values: Values) -> Config {
         commit_delay_us: values.number("commit_delay_us"),
         memory_limit: values.count("memory_limit"),
         disk_free_limit: values.number("disk_free_limit"),
+        reconcile_stop: values.is_on("reconcile_stop"),
         version_max: version_max(&values.words("cluster_version_max")),
         heartbeat_s: values.number("heartbeat_s"),
         consumer_timeout_s: values.number("consumer_timeout_s"),

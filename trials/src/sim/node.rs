@@ -395,7 +395,8 @@ impl Life {
                 | Command::MarkDelivered { .. }
                 | Command::KeepMarks { .. }
                 | Command::Lock(_)
-                | Command::SetSettings { .. } => {}
+                | Command::SetSettings { .. }
+                | Command::KeepChain => {}
             }
         }
     }

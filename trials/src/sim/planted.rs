@@ -182,6 +182,7 @@ const PLANTED: &[Planted] = &[
     planted("lock_by_own_clock", LEASE_RUNS, LOCK_SEEDS, None),
     planted("lock_term_unnoticed", LEASE_RUNS, LOCK_SEEDS, None),
     planted("lock_token_reused", &["both hold lock", "renewed"], LOCK_SEEDS, None),
+    planted("replica_settles_less", &["says that its replica of group"], SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

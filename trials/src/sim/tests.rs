@@ -30,6 +30,7 @@ fn bites(seeds: std::ops::Range<u64>) {
     assert!(counts.crashes > 3 * count && counts.power_cuts > 2 * count, "{counts:?}");
     assert!(counts.elections > 5 * count && counts.lost > 10 * count, "{counts:?}");
     assert!(counts.checkpoints > 10 * count, "{counts:?}");
+    assert!(counts.comparisons > count, "replicas compare what they did: {counts:?}");
 }
 
 #[test]

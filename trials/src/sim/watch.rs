@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use cluster::peer::message::Message;
+use cluster::{Compared, Comparison};
 use machine::{GroupId, QueueId};
 use raft::eraftpb::MessageType;
 use wal::CommitBatch;
@@ -71,6 +72,10 @@ pub(super) struct Watch {
     digests: BTreeMap<(u32, u64), (usize, u64)>,
     /// By group, the voters at the highest index that anybody has applied.
     voters: BTreeMap<u32, (u64, u64)>,
+    /// Replicas that say that others differ.
+    differing: BTreeSet<(usize, u32)>,
+    /// The most that one replica compared itself with others in one life.
+    comparisons: u64,
     places: BTreeMap<(QueueId, u64), String>,
     copies: BTreeMap<(QueueId, String), u64>,
     /// Messages that somebody may have sent on.
@@ -347,6 +352,26 @@ impl Watch {
             }
         }
         is_new
+    }
+
+    /// What a replica found when it compared itself with others: replicas that do the same never differ.
+    pub(super) fn compared(&mut self, node: usize, group: GroupId, compared: &Compared) {
+        self.comparisons = self.comparisons.max(compared.count);
+        let Some(found) = compared.with.iter().find(|found| found.differs()) else { return };
+        let Comparison { node: other, index, ours, theirs } = *found;
+        if self.differing.insert((node, group.0)) {
+            let (node, group) = (node + 1, group.0);
+            self.violated(format!(
+                "node {node} says that its replica of group {group} has the digest {ours:016x} at {index}, and node \
+                 {}'s {theirs:016x}",
+                other.0
+            ));
+        }
+    }
+
+    /// The most that one replica compared itself with others in one life.
+    pub(super) fn comparisons(&self) -> u64 {
+        self.comparisons
     }
 
     fn commits(&mut self, node: usize, group: u32, commit: u64) {

@@ -20,7 +20,7 @@ use super::node::{Node, Place, home};
 use super::operator::Operator;
 use super::store::{Flush, Marked, Reading};
 use super::watch::{Leader, Watch};
-use super::{Diary, Size, Versions, states};
+use super::{Diary, Size, Versions, state, states};
 use crate::history::What;
 use crate::workload::Chance;
 
@@ -418,9 +418,12 @@ impl World {
     fn after_step(&mut self, node: usize, shard: usize) {
         let Some(life) = &self.nodes[node].life else { return };
         let deadline = life.deadline(shard).max(self.agenda.now() + 1_000);
-        let states = states(&life.shards[shard], false);
+        let me = life.shards[shard].node();
+        let reports = life.shards[shard].report_groups(false);
         self.turn(node, shard, deadline);
-        for state in states {
+        for report in reports {
+            self.watch.compared(node, report.group, &report.compared);
+            let state = state(me, &report, false);
             if self.watch.stands(node, &state) {
                 let (group, term) = (state.group.0, state.term);
                 self.line(&format!("node {} leads group {group} in term {term}", node + 1));

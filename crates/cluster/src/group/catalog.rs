@@ -279,7 +279,8 @@ pub(crate) fn apply_and_tell(
             | Command::MarkDelivered { .. }
             | Command::KeepMarks { .. }
             | Command::Lock(_)
-            | Command::SetSettings { .. } => {
+            | Command::SetSettings { .. }
+            | Command::KeepChain => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }
         }

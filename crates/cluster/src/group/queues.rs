@@ -13,6 +13,7 @@ use raft::eraftpb::{Entry, EntryType};
 use super::settling::Settling;
 use super::{Awaiting, Group};
 use crate::checkpoint::Job;
+use crate::digests::Digests;
 use crate::exchange::{Now, SegmentExtent};
 use crate::group_time::GroupTime;
 use crate::inbox::{Taken, Verdict};
@@ -35,6 +36,10 @@ pub struct QueueGroup {
     settling: Settling,
     /// Queues to which messages come back with an entry that may not be applied yet, and its index.
     returning_to: BTreeMap<QueueId, u64>,
+    /// What this replica has done, and others.
+    pub(crate) digests: Digests,
+    /// The term in which this replica, as leader, had the log say that a chain is kept.
+    pub(crate) chain_begun: u64,
     /// Ticks at which this leader's disk was behind the majority's.
     pub(crate) slow_ticks: u32,
     /// The group does not count on this replica.
@@ -70,7 +75,11 @@ impl QueueGroup {
 
     /// The group as recovered up to `applied`.
     pub(crate) fn new(replica: Replica, queues: Queues, group: GroupId, applied: u64) -> Self {
+        let mut digests = Digests::default();
+        digests.begin(applied, queues.machine().chain());
         Self {
+            digests,
+            chain_begun: 0,
             group: Group::new(group, replica, applied),
             queues,
             time: GroupTime::default(),
@@ -203,7 +212,14 @@ impl QueueGroup {
         let at = Applied { index: entry.index, time_ms: reader.time_ms() + wrong_ms };
         let origin =
             if self.group.serves() { queues::Origin::Committed } else { queues::Origin::Replayed };
-        self.queues.apply(at, &entry.data, origin, group_effects)
+        // It is applied, so it is on the disk, with a checksum.
+        let place = self.group.replica.log().place(entry.index);
+        self.queues.expect_entry(place.map_or(0, |place| place.checksum));
+        self.queues.apply(at, &entry.data, origin, group_effects)?;
+        if let Some(chain) = self.queues.machine().chain() {
+            self.digests.note(entry.index, chain);
+        }
+        Ok(())
     }
 
     /// Settles of a numbered batch that was applied before it came again.
@@ -466,6 +482,7 @@ impl QueueGroup {
         // A replica that waited for a snapshot did not lead.
         drop(self.follow());
         self.group.restore(index, term, members);
+        self.digests.begin(index, queues.machine().chain());
         self.queues = queues;
     }
 

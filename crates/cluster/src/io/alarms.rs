@@ -107,6 +107,7 @@ mod tests {
     fn an_alarm_stays_while_nothing_can_be_looked_at() {
         let config = Config {
             version_max: machine::Version::NEWEST,
+            reconcile_stop: false,
             data_dir: ".".into(),
             groups: 1,
             shards: 1,
@@ -127,6 +128,7 @@ mod tests {
     fn an_alarm_says_the_numbers_what_happens_and_what_to_do_and_its_end_says_so() {
         let config = Config {
             version_max: machine::Version::NEWEST,
+            reconcile_stop: false,
             data_dir: "/var/lib/millrace".into(),
             groups: 1,
             shards: 1,

@@ -24,6 +24,8 @@ pub struct Config {
     pub disk_free_limit: u64,
     /// Drawn by the caller; the identity of a directory that is new and of no cluster.
     pub new_cluster: u128,
+    /// A group confirms nothing while its replicas differ.
+    pub reconcile_stop: bool,
     /// The other nodes. `None`: this one is alone.
     pub peers: Option<PeerConfig>,
     /// The node reads and writes no newer version than this, so its cluster agrees on none. `Version::NEWEST`, or

@@ -78,7 +78,11 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     let (sources, reader) = (reader.clone(), StoreReader::new(reader));
     let mut threads = Vec::new();
     let sizes = Sizes::of(config.wal_file_bytes);
-    for (number, shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate() {
+    for (number, mut shard) in groups.into_shards(me, config.shards, sizes).into_iter().enumerate()
+    {
+        if config.reconcile_stop {
+            shard.stop_at_differences();
+        }
         let (node, store, failure) = (Arc::clone(&node), Arc::clone(&store), failure.clone());
         threads.push(spawn(format!("shard-{number}"), move || {
             shard_loop::run(number, shard, Arc::clone(&node), Arc::clone(&store), &failure);

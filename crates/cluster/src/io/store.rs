@@ -142,6 +142,7 @@ impl Store {
             | Message::Told { .. }
             | Message::Reaches { .. }
             | Message::Voters { .. }
+            | Message::Digest { .. }
             | Message::Renewed { .. } => {}
         }
     }

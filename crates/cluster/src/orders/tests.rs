@@ -52,6 +52,7 @@ impl Stand {
             learners: Vec::new(),
             matched: Vec::new(),
             digest: 0,
+            compared: crate::digests::Compared::default(),
         };
         let groups: Vec<GroupReport> = self.groups.iter().map(report).collect();
         let elsewhere = self.elsewhere.iter().map(|(group, counted)| Elsewhere {

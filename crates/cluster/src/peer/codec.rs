@@ -33,6 +33,7 @@ impl Message {
             | Self::Leads { group, .. }
             | Self::Reaches { group, .. }
             | Self::Voters { group, .. }
+            | Self::Digest { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
             Self::Renewed { .. } | Self::Question { .. } | Self::Told { .. } => GroupId::CATALOG,
@@ -47,6 +48,7 @@ impl Message {
             Self::Voters { .. } => Version::VOTERS_SAID.0,
             Self::Renewed { .. } => Version::STAMPS_RENEWED.0,
             Self::Question { .. } | Self::Told { .. } => Version::QUESTIONS.0,
+            Self::Digest { .. } => Version::CHAINED.0,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }
@@ -96,6 +98,7 @@ impl Message {
             | Self::Leads { .. }
             | Self::Reaches { .. }
             | Self::Voters { .. }
+            | Self::Digest { .. }
             | Self::Renewed { .. }
             | Self::Question { .. }
             | Self::Told { .. }
@@ -130,6 +133,7 @@ impl Message {
             | Self::Committed { .. }
             | Self::NotLeader { .. }
             | Self::Leads { .. }
+            | Self::Digest { .. }
             | Self::Renewed { .. }
             | Self::Told { part: Part::Refused, .. }
             | Self::SnapshotTaken { .. } => 0,
@@ -243,6 +247,12 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
                 Part::Refused => out.u8(2),
             }
         }
+        Message::Digest { group, index, chain, is_answer } => {
+            start(out, Kind::Digest, *group);
+            out.number(*index);
+            out.number(*chain);
+            out.bool(*is_answer);
+        }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
             out.payload(chunk);
@@ -355,6 +365,13 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             };
             reader.end()?;
             Message::Told { number, part }
+        }
+        Kind::Digest => {
+            let (mut reader, group) = open(body, "a group's digest")?;
+            let (index, chain) = (reader.number()?, reader.number()?);
+            let is_answer = reader.bool()?;
+            reader.end()?;
+            Message::Digest { group, index, chain, is_answer }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

@@ -30,6 +30,7 @@ pub enum Kind {
     Renewed,
     Question,
     Told,
+    Digest,
     /// Nothing: the sender is there.
     Ping,
     Hello,
@@ -64,6 +65,7 @@ impl Kind {
             Self::Renewed => 14,
             Self::Question => 15,
             Self::Told => 16,
+            Self::Digest => 24,
             Self::Ping => 32,
             Self::Hello => 33,
             Self::Proof => 34,
@@ -93,6 +95,7 @@ impl Kind {
             14 => Self::Renewed,
             15 => Self::Question,
             16 => Self::Told,
+            24 => Self::Digest,
             32 => Self::Ping,
             33 => Self::Hello,
             34 => Self::Proof,

@@ -550,6 +550,7 @@ impl Greeting {
             | Kind::Renewed
             | Kind::Question
             | Kind::Told
+            | Kind::Digest
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

@@ -62,6 +62,9 @@ pub enum Message {
     Renewed { boot: u64, stamp: u64 },
     /// Follower to leader: the nodes that it reaches.
     Reaches { group: GroupId, nodes: Vec<NodeId> },
+    /// What entries did up to this one, as a chained checksum: from a group's leader to its followers. A follower
+    /// answers with its own. Since `Version::CHAINED`.
+    Digest { group: GroupId, index: u64, chain: u64, is_answer: bool },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.
     Snapshot { group: GroupId, chunk: Bytes },
     /// Receiver to sender: so many bytes of the snapshot are written.

@@ -41,6 +41,7 @@ impl Shard {
                 }
             }
         }
+        self.answer_digest(group, outputs);
         self.review_leadership(now, group, outputs);
         self.confirm(group, outputs);
         self.grant(group, outputs);
@@ -180,6 +181,9 @@ impl Shard {
 
     /// Tells producers what is on a majority's disks.
     fn confirm(&mut self, group: GroupId, outputs: &mut Vec<Output>) {
+        if self.is_stopped(group) {
+            return;
+        }
         let Some(found) = self.groups.get_mut(&group) else { return };
         if !found.group.serves() {
             return;

@@ -305,6 +305,7 @@ impl Shard {
             return;
         }
         self.say_reach(outputs);
+        self.say_digests(now, outputs);
         self.balance(now);
         self.bring_members(outputs);
         self.let_go_of_lost(now, outputs);
@@ -402,6 +403,9 @@ impl Shard {
                     let said = Said { term, voters, at_ms: now.mono_ms };
                     self.peers.voters.insert(group, said);
                 }
+            }
+            Message::Digest { group, index, chain, is_answer } => {
+                self.hears_digest(from, group, (index, chain), is_answer);
             }
             Message::Reaches { group, nodes } => self.hears_reach(now, from, group, &nodes),
             Message::Answers { group, epoch, answers } => {
@@ -558,6 +562,7 @@ impl Shard {
             | Message::Leads { .. }
             | Message::Reaches { .. }
             | Message::Voters { .. }
+            | Message::Digest { .. }
             | Message::Renewed { .. }
             | Message::Question { .. }
             | Message::Told { .. }

@@ -5,6 +5,7 @@ use machine::{Attached, GroupId, NodeId, QueueId};
 use super::Shard;
 use crate::counted::who_votes;
 use crate::described::DescribedQueue;
+use crate::digests::Compared;
 use crate::group::Group;
 
 /// How one node sees its cluster.
@@ -52,6 +53,8 @@ pub struct GroupReport {
     pub matched: Vec<(NodeId, u64)>,
     /// Of the machine's replicated state at `applied`.
     pub digest: u64,
+    /// How this replica compares with the others'. The catalog's does not.
+    pub compared: Compared,
 }
 
 impl Shard {
@@ -85,11 +88,12 @@ impl Shard {
         let mut groups = Vec::new();
         if let Some(catalog) = &self.catalog {
             let digest = if with_digests { catalog.catalog().digest() } else { 0 };
-            groups.push(self.report_group(&catalog.group, digest));
+            groups.push(self.report_group(&catalog.group, digest, Compared::default()));
         }
         for found in self.groups.values().filter(|found| !found.is_dismissed) {
             let digest = if with_digests { found.queues.machine().digest() } else { 0 };
-            groups.push(self.report_group(&found.group, digest));
+            let compared = found.digests.compared();
+            groups.push(self.report_group(&found.group, digest, compared));
         }
         groups
     }
@@ -104,7 +108,7 @@ impl Shard {
         self.peers.voters(group.id, self.clock.now.mono_ms).map(<[NodeId]>::to_vec)
     }
 
-    fn report_group(&self, group: &Group, digest: u64) -> GroupReport {
+    fn report_group(&self, group: &Group, digest: u64, compared: Compared) -> GroupReport {
         let nodes = |nodes: &[u64]| nodes.iter().map(|node| NodeId(*node)).collect::<Vec<_>>();
         let replica = &group.replica;
         let members = replica.log().members();
@@ -129,6 +133,7 @@ impl Shard {
             learners,
             matched,
             digest,
+            compared,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a shard leads, for metrics: piece by piece, so that a node with many queues goes on meanwhile.
 
-use machine::{GroupId, NodeId, QueueId, QueueStatus};
+use machine::{Balance, GroupId, NodeId, QueueId, QueueStatus};
 
 use super::{GroupReport, Shard};
 use crate::queues::Queues;
@@ -11,6 +11,7 @@ pub struct LedQueue {
     pub group: GroupId,
     pub queue: QueueId,
     pub status: QueueStatus,
+    pub balance: Balance,
 }
 
 /// Where the next piece begins: behind this queue.
@@ -44,12 +45,12 @@ impl Shard {
                 Some((last, queue)) if group == last => Some(queue),
                 Some(_) | None => None,
             };
-            for (queue, status) in queues.statuses(after) {
+            for (queue, status, balance) in queues.statuses(after) {
                 if piece.queues.len() == queues_max {
                     piece.is_cut = true;
                     return piece;
                 }
-                piece.queues.push(LedQueue { group, queue, status });
+                piece.queues.push(LedQueue { group, queue, status, balance });
             }
         }
         piece

@@ -6,6 +6,7 @@ mod changed_queues;
 mod cores;
 mod cores_random;
 mod cut_link;
+mod digests;
 mod features;
 mod joins;
 #[path = "../common/node.rs"]

@@ -463,6 +463,7 @@ fn since(message: &Message) -> Version {
     let newest = match message {
         Message::Requests { requests, .. } => requests.iter().map(of_request).max(),
         Message::Answers { answers, .. } => answers.iter().map(|(_, it)| of_answer(it)).max(),
+        Message::Digest { .. } => Some(Version::CHAINED),
         _ => None,
     };
     newest.unwrap_or(Version::OLDEST)

@@ -33,6 +33,7 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         disk_free_limit: 0,
         new_cluster: 7,
         version_max: machine::Version::NEWEST,
+        reconcile_stop: false,
         peers: None,
     };
     start(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap()

@@ -2,7 +2,7 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
+    ENTRY_VERSION, FROM, KEEP_CHAIN, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -110,6 +110,11 @@ impl Batch {
             put_u64(out, revision);
             settings.encode(out);
         });
+    }
+
+    /// From `Version::CHAINED` on: a checksum of what entries do is kept from here on.
+    pub fn keep_chain(&mut self) {
+        self.with(KEEP_CHAIN, |_| {});
     }
 
     pub fn drop_queue(&mut self, queue: QueueId) {

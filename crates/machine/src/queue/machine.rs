@@ -15,10 +15,13 @@ pub use attachments::Attached;
 pub use describe::{HolderDescription, QueueDescription};
 pub use peek::{MessageDescription, MessageState, PeekFilter, Position, QueuePeek};
 
+use super::chain::Chain;
 use super::context::Context;
 use super::level::Level;
 use super::store::Run;
-use super::{ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset, stream};
+use super::{
+    Balance, ConsumerSpec, Counters, Effect, Queue, QueueStatus, Seqs, StreamOffset, stream,
+};
 use crate::command::{Command, ENQUEUE, Enqueue, EntryReader, LOCK, RawCommand};
 use crate::encoding::Corrupt;
 use crate::ids::{Applied, ConsumerId, ProducerId, QueueId, SessionId};
@@ -51,6 +54,8 @@ pub struct QueueMachine {
     retired: Counters,
     /// Names that somebody holds: they have nothing to do with queues.
     locks: Locks,
+    /// Of what entries did, since the log says that it is kept.
+    chain: Option<Chain>,
     // Not replicated.
     /// The newest version whose commands this program reads.
     reads: Version,
@@ -72,6 +77,8 @@ pub struct QueueMachine {
     timers: BTreeSet<(u64, QueueId)>,
     /// A client waits for what is on its way to the log.
     is_awaited: bool,
+    /// Of the bytes of the entry that is applied next.
+    checksum: u32,
 }
 
 impl Default for QueueMachine {
@@ -84,6 +91,8 @@ impl Default for QueueMachine {
             ignored: 0,
             retired: Counters::default(),
             locks: Locks::default(),
+            chain: None,
+            checksum: 0,
             reads: Version::NEWEST,
             slots: Vec::new(),
             free: Vec::new(),
@@ -127,9 +136,28 @@ impl QueueMachine {
         // A new leader's clock may be behind the old one's: time stands still, it never goes back.
         self.time_ms = self.time_ms.max(at.time_ms);
         self.now_ms = self.now_ms.max(self.time_ms);
+        let first = effects.len();
         let result = self.apply_commands(entry, effects);
-        self.end_entry(effects);
+        self.end_runs(effects);
+        self.add_to_chain(at.index, &effects[first..]);
+        self.serve_touched(effects);
         result
+    }
+
+    /// The bytes of the entry that is applied next have this checksum, on every replica: it goes into the chain.
+    pub fn expect_entry(&mut self, checksum: u32) {
+        self.checksum = checksum;
+    }
+
+    fn add_to_chain(&mut self, index: u64, effects: &[Effect]) {
+        let checksum = std::mem::take(&mut self.checksum);
+        let Some(chain) = &mut self.chain else { return };
+        chain.add(index, checksum, effects);
+        if chain.is_review_due() {
+            for place in self.places.values() {
+                self.slots[*place].iter().for_each(|queue| chain.review(queue));
+            }
+        }
     }
 
     fn apply_commands(&mut self, entry: &[u8], effects: &mut Vec<Effect>) -> Result<(), Corrupt> {
@@ -250,7 +278,14 @@ impl QueueMachine {
     ) -> Result<bool, Corrupt> {
         match command {
             Command::Enqueue(_) | Command::Lock(_) => unreachable!("these have ways of their own"),
-            Command::Settle { queue, outcome, ranges } => {
+            Command::Settle { queue, outcome, mut ranges } => {
+                if planted::is("replica_settles_less")
+                    && !self.is_leading
+                    && ranges.len() > 1
+                    && let Some(last) = ranges.last()
+                {
+                    ranges.remove(last..last + 1);
+                }
                 let at = (self.time_ms, self.is_leading);
                 let place = self.place(queue);
                 let has_subscribers = |place: usize| {
@@ -324,6 +359,9 @@ impl QueueMachine {
                     self.touched.push(place);
                 }
             }
+            Command::KeepChain => {
+                self.chain.get_or_insert_with(|| Chain::new(self.applied_index));
+            }
             Command::Numbered { producer, seq } => return Ok(self.producers.begin(producer, seq)),
             Command::Catalog(_) => {
                 return Err(Corrupt::new("a catalog command in a group of queues"));
@@ -382,6 +420,8 @@ impl QueueMachine {
         // Nobody reads what is not there.
         for subscription in self.subscribers_of(place) {
             self.drop_queue(subscription, effects);
+            // Its dead letters are messages of the stream.
+            self.remove_queue(subscription, effects);
         }
         let Some(queue) = self.slots[place].as_mut().filter(|queue| !queue.is_gone) else { return };
         queue.end_runs(time_ms, is_leading, effects);
@@ -420,8 +460,8 @@ impl QueueMachine {
         effects.extend(queue.levels().map(|level| Effect::Dropped { queue: level.id() }));
     }
 
-    /// Runs end with their entry; then what is ready goes out.
-    fn end_entry(&mut self, effects: &mut Vec<Effect>) {
+    /// Runs end with their entry.
+    fn end_runs(&mut self, effects: &mut Vec<Effect>) {
         let (time_ms, is_leading) = (self.time_ms, self.is_leading);
         for place in &self.touched {
             if let Some(queue) = &mut self.slots[*place] {
@@ -429,6 +469,11 @@ impl QueueMachine {
             }
         }
         self.reach_subscribers();
+    }
+
+    /// What is ready goes out.
+    fn serve_touched(&mut self, effects: &mut Vec<Effect>) {
+        let time_ms = self.time_ms;
         let mut touched = std::mem::take(&mut self.touched);
         if self.is_dispatching {
             for place in &touched {
@@ -545,6 +590,17 @@ impl QueueMachine {
     /// The locks of the group.
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// The books of one queue.
+    pub fn balance(&self, queue: QueueId) -> Option<Balance> {
+        self.queue(queue).map(Queue::balance)
+    }
+
+    /// The checksum of what entries did, up to the last one that was applied: equal on all replicas at equal index.
+    /// None: none is kept yet.
+    pub fn chain(&self) -> Option<u64> {
+        self.chain.as_ref().map(Chain::value)
     }
 
     /// The time of the last entry applied, ms since 1970: no later one is applied at an earlier time.

@@ -27,6 +27,54 @@ pub struct Counters {
     pub checksum: u64,
 }
 
+/// The books of a queue as an equation: what came in is what went, for whichever reason, and what is open. Both sides
+/// are counted apart from each other: what came by the numbers that messages got, what is open by the messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// Readers take nothing from a stream: its messages go by retention alone, and are counted as dropped.
+    pub is_stream: bool,
+    pub came: u64,
+    pub came_bytes: u64,
+    pub done: u64,
+    pub purged: u64,
+    pub dropped: u64,
+    pub dead_lettered: u64,
+    /// Kept: ready, out with consumers, delayed, or dead and not stored elsewhere yet.
+    pub open: u64,
+    /// They did not come in.
+    pub duplicates: u64,
+    /// Chained over what came.
+    pub checksum: u64,
+}
+
+impl Balance {
+    pub(crate) fn of(counters: &Counters, open: u64, is_stream: bool) -> Self {
+        Self {
+            is_stream,
+            came: counters.enqueued,
+            came_bytes: counters.enqueued_bytes,
+            done: counters.settled,
+            purged: counters.purged,
+            dropped: counters.dropped,
+            dead_lettered: counters.dead_lettered,
+            open,
+            duplicates: counters.duplicates,
+            checksum: counters.checksum,
+        }
+    }
+
+    /// What went and what is open: as much as came, if the books are right.
+    pub fn accounted(&self) -> u64 {
+        let Self { done, purged, dropped, dead_lettered, open, .. } = *self;
+        [done, purged, dropped, dead_lettered, open].into_iter().fold(0, u64::saturating_add)
+    }
+
+    pub fn is_right(&self) -> bool {
+        let was_taken = self.is_stream && self.done + self.purged > 0;
+        self.came == self.accounted() && !was_taken
+    }
+}
+
 /// What came into a store, beside how many: that its numbers say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CameIn {
@@ -163,5 +211,39 @@ impl Counters {
             return Err(Corrupt::new("the counters of a queue"));
         }
         Ok(counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> Counters {
+        Counters {
+            enqueued: 20,
+            settled: 7,
+            purged: 1,
+            dropped: 2,
+            dead_lettered: 4,
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn books_are_right_if_all_that_came_is_somewhere() {
+        let right = Balance::of(&counters(), 6, false);
+        assert_eq!((right.came, right.accounted(), right.is_right()), (20, 20, true));
+        for open in [5, 7, u64::MAX] {
+            assert!(!Balance::of(&counters(), open, false).is_right(), "{open} are open");
+        }
+    }
+
+    #[test]
+    fn a_stream_lets_nothing_go_but_by_retention() {
+        let trimmed = Counters { enqueued: 20, dropped: 14, ..Counters::default() };
+        assert!(Balance::of(&trimmed, 6, true).is_right());
+        let taken = Counters { settled: 1, dropped: 13, ..trimmed };
+        assert!(!Balance::of(&taken, 6, true).is_right(), "a reader took one");
+        assert!(Balance::of(&taken, 6, false).is_right());
     }
 }

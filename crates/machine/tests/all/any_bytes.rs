@@ -41,6 +41,7 @@ fn some_entry() -> Vec<u8> {
         QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false };
     batch.create_queue(QueueId(3), &settings);
     batch.keep_marks(QueueId(3));
+    batch.keep_chain();
     batch.mark_delivered(QueueId(3).level(1), 2);
     for number in 0..6u8 {
         let some = |bit: u8| (number & bit != 0).then_some(u64::from(number));

@@ -130,6 +130,7 @@ impl World {
         world.leader.lead();
         world.leader.start_dispatch(&mut world.effects);
         let mut batch = Batch::new();
+        batch.keep_chain();
         for (id, features) in (1..).zip(&world.features) {
             let features = Some(Box::new(features.clone()));
             let settings = QueueSettings {

@@ -517,6 +517,26 @@ fn a_lock_belongs_to_the_same_group_in_every_version() {
 /// Where three locks are kept in a cluster of eight groups a node. This never changes.
 const LOCK_GROUPS: [u32; 3] = [0, 0, 0];
 
+#[test]
+fn that_a_chain_is_kept_is_read_from_entries_and_snapshots() {
+    let mut batch = kept_marks_batch();
+    batch.keep_chain();
+    let entry = golden("chain-entry-v1.hex", &batch.stamp(7));
+    let last = EntryReader::new(&entry).expect("a golden entry").last();
+    assert_eq!(last.expect("a command").expect("a golden command").1, Command::KeepChain);
+
+    let mut machine = QueueMachine::new().reading(Version::CHAINED);
+    for (index, checksum) in [(1, 0x1234_5678), (2, 0x9abc_def0)] {
+        machine.expect_entry(checksum);
+        let at = Applied { index, time_ms: 7 };
+        machine.apply(at, &entry, &mut Vec::new()).expect("a golden entry");
+    }
+    let bytes = golden("queues-chain-v7.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert!(machine.chain().is_some());
+    assert_eq!((restored.chain(), restored.digest()), (machine.chain(), machine.digest()));
+}
+
 /// Some of everything that a catalog of one node knows.
 fn catalog() -> Catalog {
     let mut world = World::new();

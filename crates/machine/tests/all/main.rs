@@ -4,6 +4,7 @@ mod any_bytes;
 mod arguments;
 mod audit;
 mod catalog;
+mod chain;
 mod delivered;
 mod described;
 mod events;

@@ -235,6 +235,7 @@ impl World {
         let settings =
             QueueSettings { is_durable: true, is_auto_delete, features: None, is_paused: false };
         let mut batch = Batch::new();
+        batch.keep_chain();
         batch.create_queue(id, &settings);
         batch.create_queue(id, &QueueSettings::default());
         let mark = byte.is_multiple_of(3).then_some(1);

@@ -54,6 +54,7 @@ impl Group {
         let features = Some(Box::new(features));
         let settings =
             QueueSettings { is_durable: true, is_auto_delete: false, features, is_paused: false };
+        batch.keep_chain();
         batch.create_queue(Q, &settings);
         group.apply(batch);
         group.effects.clear();

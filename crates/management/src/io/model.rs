@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::Tally;
 use cluster::shard::LedQueue;
-use machine::{QueueId, QueueStatus};
+use machine::{Balance, QueueId, QueueStatus};
 
 use super::api::{Api, now_ms};
 use super::aside::aside;
@@ -46,6 +46,11 @@ pub(super) async fn own_rows(api: &Api) -> Vec<Row> {
 /// The same as its shards say it, and how its groups stand. `None`: its shards do not come to it in time.
 pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus)>, Tally)> {
     own_as(api, |led| (led.queue, led.status)).await
+}
+
+/// The books of what this node leads, and how its groups stand. `None`: its shards do not come to it in time.
+pub(super) async fn own_books(api: &Api) -> Option<(Vec<(QueueId, Balance)>, Tally)> {
+    own_as(api, |led| (led.queue, led.balance)).await
 }
 
 async fn own_as<T: Send + 'static>(api: &Api, of: fn(&LedQueue) -> T) -> Option<(Vec<T>, Tally)> {

@@ -10,7 +10,7 @@ use super::api::Api;
 use super::connections;
 use super::seen::look_always;
 pub(super) use super::standing::standing;
-use super::{asking, backup, history, live, model, problems, retries};
+use super::{asking, backup, books, history, live, model, problems, retries};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
 use crate::lines::Wanted;
 use crate::neighbour::{Question, ToldCensus};
@@ -65,6 +65,7 @@ async fn answer_one(api: &Api, asked: Asked) {
         Question::History { window, wants_node, queues } => {
             asking::encoded(&history::own(api, window, wants_node, &queues).await)
         }
+        Question::Books => asking::encoded(&books::own(api).await),
         Question::Problems => asking::encoded(&problems::own(api).await),
         Question::Holders { of } => {
             asking::encoded(&connections::holders(api, &api.facts(), &of).await)

@@ -17,7 +17,7 @@ use super::change::{change, note, put_user};
 use super::import::Differing;
 use super::response::response;
 use super::{
-    asking, backup, client, connections, deaths, history, import, live, locks, model, neighbours,
+    asking, backup, books, client, connections, deaths, history, import, live, locks, model, neighbours,
     peeks, problems, retries,
 };
 use crate::audit;
@@ -103,6 +103,7 @@ pub(super) async fn perform(
         Work::Retries { what, vhosts, shape } => retries::retries(api, what, vhosts, &shape).await,
         Work::Import(import) => import::import(api, &by, *import, Differing::Refused).await,
         Work::Problems(sight) => Ok(problems::problems(api, &sight).await),
+        Work::Books { vhost } => Ok(books::books(api, vhost.as_deref()).await),
         Work::Backup(step) => backup::perform(api, step).await,
         Work::Alarms => alarms(api).await,
         Work::QuorumCheck => quorum_check(api),

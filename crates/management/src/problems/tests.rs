@@ -33,6 +33,7 @@ fn group(number: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupRepor
         learners: Vec::new(),
         matched: matched.iter().map(|(node, at)| (NodeId(*node), *at)).collect(),
         digest: 0,
+        compared: cluster::Compared::default(),
     }
 }
 
@@ -203,4 +204,26 @@ fn a_queue_that_waits_because_somebody_has_paused_it_says_so() {
     let all: Vec<_> = problems.iter().map(|it| it["kind"].as_str().unwrap()).collect();
     assert_eq!(all, ["queue_paused", "queue_paused", "messages_unacked"]);
     assert_eq!(problems[0]["what"], "ann has paused jobs of vhost /: 2000 messages wait, for 10 s");
+}
+
+#[test]
+fn replicas_that_differ_are_a_problem_at_once() {
+    let differing = |index, theirs| {
+        let mut report = group(3, Some(1), &[]);
+        let node = NodeId(2);
+        report.compared.with = vec![cluster::Comparison { node, index, ours: 7, theirs }];
+        report
+    };
+    let peers = [peer(2, true), peer(3, true)];
+    let mut watch = Watch::default();
+    let looks = Looks::default();
+    let same = look(&mut watch, 100, &well(), &[differing(9, 7)], &peers, &looks);
+    assert_eq!(same, []);
+    let found = look(&mut watch, 110, &well(), &[differing(19, 8)], &peers, &looks);
+    let what = What::ReplicasDiffer { group: 3, node: 2, index: 19, ours: 7, theirs: 8 };
+    assert_eq!(found, [Problem { what, since_s: 110 }]);
+    let said = words(vec![(NodeId(1), found[0].clone())], &Sight::All);
+    let text = "replicas of group 3 differ: at entry 19 the digest of millrace@1 is 0000000000000007, and that of \
+                millrace@2 is 0000000000000008";
+    assert_eq!(said, [("replicas_differ".to_owned(), text.to_owned())]);
 }

@@ -169,6 +169,9 @@ impl Teller<'_> {
             What::VersionBehind { agreed, reads, held_by } => {
                 version_behind(by, *agreed, *reads, held_by)
             }
+            What::ReplicasDiffer { group, node, index, ours, theirs } => {
+                replicas_differ(by, *group, NodeId(*node), *index, [*ours, *theirs])
+            }
             What::ClockApart { node, ahead_ms } => clock_apart(by, NodeId(*node), *ahead_ms),
             What::Queue { .. } => return None,
         };
@@ -339,6 +342,24 @@ fn version_behind(by: NodeId, agreed: u16, reads: u16, held_by: &[u64]) -> Said 
             name_of(by)
         ),
         remedy: "upgrade or start the nodes that hold it back; or take cluster_version_max away, if it is set",
+        is_for_all: false,
+    }
+}
+
+fn replicas_differ(by: NodeId, group: u32, node: NodeId, index: u64, digests: [u64; 2]) -> Said {
+    let [ours, theirs] = digests;
+    Said {
+        severity: Severity::Critical,
+        kind: "replicas_differ",
+        object: json!({ "group": group }),
+        what: format!(
+            "replicas of group {group} differ: at entry {index} the digest of {} is {ours:016x}, and that of {} is \
+             {theirs:016x}",
+            name_of(by),
+            name_of(node)
+        ),
+        remedy: "see which replica is alone with its digest (`millrace reconcile`), and replace that node \
+                 (docs/operating/reconcile.md)",
         is_for_all: false,
     }
 }

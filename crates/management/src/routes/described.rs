@@ -417,6 +417,13 @@ pub(super) const DESCRIBED: &[Described] = &[
         "whether the certificate is good for so long",
         &[],
     ),
+    row(
+        "GET",
+        "/millrace/reconcile",
+        "the books of all queues, and whether the replicas of each group have done the same",
+        &[],
+    ),
+    row("GET", "/millrace/reconcile/{vhost}", "the books of the queues of a vhost", &[]),
     row("GET", "/millrace/problems", "what is wrong now, since when, and what to do about it", &[]),
     row(
         "GET",

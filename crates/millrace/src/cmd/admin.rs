@@ -39,6 +39,7 @@ mod private_file;
 mod problems;
 mod queues;
 mod rabbitmq;
+mod reconcile;
 mod resource;
 mod retries;
 mod secret;
@@ -143,6 +144,9 @@ pub(crate) enum Command {
     /// Show who changed what: users, permissions, policies, what was deleted and purged
     #[command(after_help = audit::EXAMPLES)]
     Audit(Box<audit::Args>),
+    /// Prove that no message is unaccounted for, and that replicas have done the same
+    #[command(after_help = reconcile::EXAMPLES)]
+    Reconcile(Box<reconcile::Args>),
     /// Copy a running cluster with all messages into a directory, or check such a backup
     #[command(after_help = backup::EXAMPLES)]
     Backup(Box<backup::Args>),
@@ -239,6 +243,9 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         }
         Command::Audit(args) => {
             with(&args.login.clone(), async |session| audit::run(session, *args).await)
+        }
+        Command::Reconcile(args) => {
+            with(&args.login.clone(), async |session| reconcile::run(session, *args).await)
         }
         Command::Backup(args) => backup::run(*args),
         Command::Check(args) => check::run(*args),

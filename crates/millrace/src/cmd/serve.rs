@@ -231,6 +231,7 @@ fn serve(
         disk_free_limit: config.disk_free_limit,
         new_cluster: draw(),
         version_max: config.version_max,
+        reconcile_stop: config.reconcile_stop,
         peers: config.peers.clone(),
     };
     let cluster = cluster::launch(&start, &failure).map_err(|error| match error {

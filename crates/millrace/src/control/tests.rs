@@ -30,6 +30,7 @@ fn launch(dir: &Path, peers: Option<PeerConfig>) -> Result<ClusterHandle, cluste
         disk_free_limit: 0,
         new_cluster: 7,
         version_max: machine::Version::NEWEST,
+        reconcile_stop: false,
         peers,
     };
     cluster::launch(&config, &cluster::Failure::new(|_, why| panic!("{why}")))

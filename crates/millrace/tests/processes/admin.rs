@@ -276,6 +276,10 @@ async fn messages(operated: &Operated) {
     assert_eq!(fields(&listed, "queues"), keys);
     let watched = operated.run(&["queues", "--json", "--watch", "100ms", "--looks", "2"]);
     assert_eq!((watched.code, watched.out.lines().count()), (0, 2), "{}", watched.out);
+    let books = operated.told(&["reconcile"]);
+    let open = "0 done + 0 purged + 0 dropped + 0 dead-lettered + 3 open";
+    assert!(books.starts_with("ok: the books of 3 queues are right"), "{books}");
+    assert!(books.contains(&format!("\n  orders of vhost shop: 3 came = {open}\n")), "{books}");
     let dry = operated.run(&["purge", "orders", "-p", "shop", "--dry-run"]);
     assert!(dry.out.contains("3 messages that are ready"), "{}", dry.out);
     let purged = operated.json(&["purge_queue", "-p", "shop", "orders"]);
@@ -286,6 +290,15 @@ async fn messages(operated: &Operated) {
     );
     let empty = operated.json(&["queues", "list", "messages", "-p", "shop", "--name", "orders"]);
     assert_eq!(empty["queues"], json!([{ "messages": 0 }]));
+    let books = operated.json(&["reconcile", "-p", "shop"]);
+    let orders = books["queues"].as_array().unwrap().iter().find(|it| it["name"] == "orders");
+    let orders = orders.unwrap();
+    assert_eq!(
+        (&orders["came"], &orders["purged"], &orders["open"]),
+        (&json!(3), &json!(3), &json!(0))
+    );
+    assert_eq!((&orders["accounted"], &orders["is_right"]), (&json!(3), &json!(true)));
+    assert_eq!(books.get("groups"), None, "who sees one vhost sees no groups");
 }
 
 fn pauses(operated: &Operated) {

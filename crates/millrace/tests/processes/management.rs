@@ -220,7 +220,9 @@ fn every_route_refuses_whom_it_must() {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");
             }
         }
-        if matches!(path, "/millrace/history" | "/millrace/history/nodes/{node}") {
+        let of_nodes =
+            ["/millrace/history", "/millrace/history/nodes/{node}", "/millrace/reconcile"];
+        if of_nodes.contains(&path) {
             assert_eq!(status(secret("manager"), &own), 401, "{what}: who sees no nodes");
         }
         if path.starts_with("/policies/{vhost}") || path.ends_with("/pause") {

@@ -66,6 +66,9 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 .prop_map(move |nodes| Message::Reaches { group, nodes }),
             (number(), vec(number().prop_map(NodeId), 0..5))
                 .prop_map(move |(term, voters)| Message::Voters { group, term, voters }),
+            (number(), number(), any::<bool>()).prop_map(move |(index, chain, is_answer)| {
+                Message::Digest { group, index, chain, is_answer }
+            }),
             (number(), number()).prop_map(|(boot, stamp)| Message::Renewed { boot, stamp }),
             (number(), payload()).prop_map(|(number, body)| Message::Question { number, body }),
             (number(), part()).prop_map(|(number, part)| Message::Told { number, part }),

@@ -7,7 +7,7 @@ use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::DESCRIBED_HOLDERS_MAX;
-use crate::queue::{ConsumerSpec, Counters, QueueStatus, StreamOffset};
+use crate::queue::{Balance, ConsumerSpec, Counters, QueueStatus, StreamOffset};
 use crate::settings::QueueSettings;
 
 /// The first form of the bytes, which nodes older than streams read.
@@ -50,15 +50,16 @@ pub struct HolderDescription {
 }
 
 impl QueueMachine {
-    /// How the queues behind this one stand, by id, but for those that are there for their dead messages alone.
+    /// How the queues behind this one stand, and their books, by id, but for those that are there for their dead
+    /// messages alone.
     pub fn statuses(
         &self,
         behind: Option<QueueId>,
-    ) -> impl Iterator<Item = (QueueId, QueueStatus)> + '_ {
+    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance)> + '_ {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.places.range((from, Bound::Unbounded)).filter_map(|(id, place)| {
             let queue = self.slots[*place].as_ref().filter(|queue| !queue.is_gone)?;
-            Some((*id, queue.status()))
+            Some((*id, queue.status(), queue.balance()))
         })
     }
 

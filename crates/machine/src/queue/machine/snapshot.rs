@@ -4,10 +4,11 @@ use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, digest, put_u32, put_u64};
 use crate::locks::Locks;
 use crate::producers::Producers;
+use crate::queue::chain::Chain;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that, 6 changed settings, 7 streams and locks.
+/// wait for that, 6 changed settings, 7 streams, locks and the chain.
 const VERSION: u8 = 7;
 /// What else may stand behind the queues, from format 7 on: each part behind a byte that says what it is.
 const LOCKS: u8 = 1;
@@ -16,12 +17,13 @@ impl QueueMachine {
     /// The replicated half, versioned.
     ///
     /// There is a queue that needs format 5 only where the cluster has agreed on version 7, one that needs 6 only where
-    /// it has agreed on 8, and a stream or a lock only where it has agreed on 10. Before that an older program may have to read
-    /// it.
+    /// it has agreed on 8, and a stream, a lock or a chain only where it has agreed on 10. Before that an older program may
+    /// have to read it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
         let is_new = |queue: &Queue| queue.settings.is_stream() || queue.subscription().is_some();
-        let version = if queues().any(is_new) || !self.locks.is_unused() {
+        let is_newest = self.chain.is_some() || !self.locks.is_unused() || queues().any(is_new);
+        let version = if is_newest {
             VERSION
         } else if queues().any(|queue| queue.revision > 0) {
             6
@@ -45,6 +47,10 @@ impl QueueMachine {
         if !self.locks.is_unused() {
             out.push(LOCKS);
             self.locks.encode(&mut out);
+        }
+        if let Some(chain) = &self.chain {
+            out.push(CHAIN);
+            chain.encode(&mut out);
         }
         out
     }
@@ -78,9 +84,10 @@ impl QueueMachine {
                 machine.link(place);
             }
         }
-        if version >= VERSION && !reader.rest().is_empty() {
+        while version >= VERSION && !reader.rest().is_empty() {
             match reader.u8()? {
                 LOCKS => machine.locks = Locks::read(&mut reader)?,
+                CHAIN => machine.chain = Some(Chain::read(&mut reader)?),
                 _ => return Err(Corrupt::newer("a part of a snapshot of queues")),
             }
         }

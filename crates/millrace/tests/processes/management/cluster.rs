@@ -44,7 +44,18 @@ async fn any_node_tells_of_all() {
     until("room comes back", || names(&one, "/connections").is_empty());
     let again = until_connected(&three, "ann", "secret").await;
     drop(again);
+    // The queue's creation is an entry of its group, so there is something to compare.
+    until("replicas have compared what they did", || {
+        let told = three.done("GET", "/millrace/reconcile", &Value::Null);
+        assert_eq!((&told["wrong_queues"], &told["differing_groups"]), (&json!(0), &json!(0)));
+        let compared = |group: &Value| group["comparisons"].as_array().unwrap().len() >= 2;
+        told["verdict"] == "ok" && told["groups"].as_array().unwrap().iter().any(compared)
+    });
     two.node.kill();
+    until("not everything can be looked at", || {
+        let told = one.done("GET", "/millrace/reconcile", &Value::Null);
+        told["verdict"] == "unknown" && told["silent"] == json!(["millrace@2"])
+    });
     until("a node that is gone is a problem", || {
         let told = one.done("GET", "/millrace/problems", &Value::Null);
         let problems = told["problems"].as_array().unwrap();

@@ -89,7 +89,7 @@ fn times(counters: &Counters, amqp: &Metrics) -> [Family; 2] {
     ]
 }
 
-fn queues(queues: &Queues, led: &Led) -> [Family; 5] {
+fn queues(queues: &Queues, led: &Led) -> [Family; 7] {
     let states = [
         ("ready", queues.ready),
         ("unacknowledged", queues.unacknowledged),
@@ -97,6 +97,16 @@ fn queues(queues: &Queues, led: &Led) -> [Family; 5] {
         ("dead", queues.dead),
     ];
     let states = states.map(|(state, count)| (vec![("state", state.to_owned())], count));
+    let books = &queues.books;
+    let parts = [
+        ("came", books.came),
+        ("done", books.done),
+        ("purged", books.purged),
+        ("dropped", books.dropped),
+        ("dead_lettered", books.dead_lettered),
+        ("open", books.open),
+    ];
+    let parts = parts.map(|(part, count)| (vec![("part", part.to_owned())], count));
     [
         one("queues", Kind::Now, "Queues that this node leads", queues.count),
         each(
@@ -124,13 +134,27 @@ fn queues(queues: &Queues, led: &Led) -> [Family; 5] {
              consumer, their connection or their vhost",
             led.tally.deleted,
         ),
+        each(
+            "books_messages",
+            Kind::Now,
+            "The books of the queues that this node leads, added up: `came` is as much as the others together. \
+             Messages that a stream's retention let go are `dropped`",
+            parts.to_vec(),
+        ),
+        one(
+            "books_wrong",
+            Kind::Now,
+            "Queues that this node leads and whose books are wrong: a message is unaccounted for, or counted twice",
+            queues.wrong,
+        ),
     ]
 }
 
-fn groups(led: &Led, me: NodeId) -> [Family; 5] {
+fn groups(led: &Led, me: NodeId) -> [Family; 8] {
     let by_node = |(node, value): (NodeId, u64)| (vec![("node", node.0.to_string())], value);
     let by_group =
         |(group, is_led): (u32, bool)| (vec![("group", group.to_string())], u64::from(is_led));
+    let (compared, differed) = led.compared();
     let others = led.others().map(|(node, is_up)| (node, u64::from(is_up)));
     [
         each(
@@ -163,6 +187,25 @@ fn groups(led: &Led, me: NodeId) -> [Family; 5] {
             Kind::Now,
             "1: this node reaches the other node",
             others.map(by_node).collect(),
+        ),
+        one(
+            "digests_compared",
+            Kind::Total,
+            "Times that a replica of this node compared with another node's what it has done",
+            compared,
+        ),
+        one(
+            "digests_differing",
+            Kind::Total,
+            "Those of them that showed a difference: one of the two has applied an entry wrongly, or has lost \
+             something",
+            differed,
+        ),
+        each(
+            "group_differs",
+            Kind::Now,
+            "1: this node's replica of the group differs from another; only groups whose replicas were compared",
+            led.differing_groups().map(by_group).collect(),
         ),
     ]
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::shard::{GroupReport, LedQueue};
 use cluster::{Resources, Tally};
-use machine::{Catalog, NodeId, QueueId, QueueStatus, QueueType};
+use machine::{Balance, Catalog, NodeId, QueueId, QueueStatus, QueueType};
 
 use super::family::Shown;
 use super::rows::Counted;
@@ -45,6 +45,10 @@ pub(super) struct Queues {
     pub(super) delayed: u64,
     pub(super) dead: u64,
     pub(super) consumers: u64,
+    /// The books of all of them, added up.
+    pub(super) books: Balance,
+    /// Those whose books are wrong.
+    pub(super) wrong: u64,
     /// Those that were looked for, and are not shown one by one.
     pub(super) left_out: u64,
 }
@@ -77,7 +81,7 @@ impl Gathered {
         some: &[LedQueue],
         vhost: impl Fn(QueueId) -> Option<&'v str>,
     ) {
-        for LedQueue { queue, status, .. } in some {
+        for LedQueue { queue, status, balance, .. } in some {
             let QueueStatus { ready, unsettled, consumers, delayed, leaving, .. } = *status;
             self.queues.count += 1;
             self.queues.ready += ready;
@@ -85,6 +89,14 @@ impl Gathered {
             self.queues.delayed += delayed;
             self.queues.dead += leaving;
             self.queues.consumers += u64::from(consumers);
+            self.queues.wrong += u64::from(!balance.is_right());
+            let books = &mut self.queues.books;
+            books.came += balance.came;
+            books.done += balance.done;
+            books.purged += balance.purged;
+            books.dropped += balance.dropped;
+            books.dead_lettered += balance.dead_lettered;
+            books.open += balance.open;
             let is_wanted = match &self.wanted.vhosts {
                 None => true,
                 Some(vhosts) => vhost(*queue).is_some_and(|vhost| vhosts.contains(vhost)),
@@ -128,6 +140,18 @@ impl Led {
         self.tally.groups.iter().filter(|it| it.leader.is_none()).count() as u64
     }
 
+    /// Comparisons of this node's replicas with others, and those of them that showed a difference.
+    pub(super) fn compared(&self) -> (u64, u64) {
+        let all = self.tally.groups.iter().map(|it| (it.compared.count, it.compared.differed));
+        all.fold((0, 0), |(count, differed), (more, of_them)| (count + more, differed + of_them))
+    }
+
+    /// Groups of which this node's replica was compared with another, and whether they differ.
+    pub(super) fn differing_groups(&self) -> impl Iterator<Item = (u32, bool)> {
+        let compared = self.tally.groups.iter().filter(|it| !it.compared.with.is_empty());
+        compared.map(|it| (it.group.0, it.compared.with.iter().any(cluster::Comparison::differs)))
+    }
+
     /// Groups that this node leads and that stop if one more of their replicas is lost. A group that has but one
     /// replica is none of them.
     pub(super) fn spareless_count(&self, me: NodeId) -> u64 {
@@ -167,7 +191,8 @@ mod tests {
         let counters = Counters::default();
         let status =
             QueueStatus { ready, unsettled: 1, consumers: 2, delayed: 3, leaving: 4, counters };
-        LedQueue { group: GroupId(1), queue: QueueId(queue), status }
+        let balance = Balance { came: ready + 5, done: 5, open: ready, ..Balance::default() };
+        LedQueue { group: GroupId(1), queue: QueueId(queue), status, balance }
     }
 
     #[test]
@@ -176,13 +201,16 @@ mod tests {
         let mut gathered = Gathered::new(Wanted { queues_max: 2, vhosts });
         let vhost = |queue: QueueId| Some(if queue.0 < 10 { "shop" } else { "else" });
         gathered.add(&[led(1, 0), led(2, 9), led(11, 99)], vhost);
-        gathered.add(&[led(3, 0), led(4, 1)], vhost);
+        let mut lost = led(3, 0);
+        lost.balance.came += 1;
+        gathered.add(&[lost, led(4, 1)], vhost);
         let kept: Vec<_> = gathered.kept.keys().map(|(depth, it)| (*depth, it.0.0)).collect();
         assert_eq!(kept, [(2, 4), (10, 2)]);
-        let Queues { count, ready, unacknowledged, delayed, dead, consumers, left_out } =
-            gathered.queues;
+        let Queues { count, ready, unacknowledged, delayed, dead, consumers, .. } = gathered.queues;
+        let Queues { left_out, books, wrong, .. } = gathered.queues;
         assert_eq!((count, ready, unacknowledged), (5, 109, 5));
         assert_eq!((delayed, dead, consumers, left_out), (15, 20, 10, 2));
+        assert_eq!((books.came, books.accounted(), wrong), (135, 134, 1));
     }
 
     fn report(group: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupReport {
@@ -200,6 +228,7 @@ mod tests {
             learners: Vec::new(),
             matched: matched.iter().map(|(node, index)| (NodeId(*node), *index)).collect(),
             digest: 0,
+            compared: cluster::Compared::default(),
         }
     }
 

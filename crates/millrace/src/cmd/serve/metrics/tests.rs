@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use broker::dead_letter::DeadLetterMetrics;
 use cluster::shard::GroupReport;
-use cluster::{Alarms, Counters, PeerCounters, Resources, Tally};
+use cluster::{Alarms, Compared, Comparison, Counters, PeerCounters, Resources, Tally};
 use machine::{GroupId, NodeId, QueueStatus};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -55,6 +55,12 @@ impl Totals {
             learners: Vec::new(),
             matched: vec![(NodeId(2), 7)],
             digest: 0,
+            compared: Compared {
+                with: vec![Comparison { node: NodeId(2), index: 8, ours: 1, theirs: 2 }],
+                count: 4,
+                differed: 1,
+                ..Compared::default()
+            },
         };
         let tally = Tally { groups: vec![report], created: 5, ..Tally::default() };
         let queues = Queues { count: 4, ready: 6, left_out: 1, ..Queues::default() };
@@ -107,6 +113,10 @@ fn names_have_units_and_one_name_has_one_family() {
         "millrace_replication_lag_entries{node=\"2\"} 2",
         "millrace_peer_up{node=\"2\"} 0",
         "millrace_queues_created_total 5",
+        "millrace_books_messages{part=\"came\"} 0",
+        "millrace_digests_compared_total 4",
+        "millrace_digests_differing_total 1",
+        "millrace_group_differs{group=\"4\"} 1",
         "millrace_commit_seconds_bucket{le=\"+Inf\"} 0",
         "rabbitmq_queues 4",
         "rabbitmq_queue_messages_ready 6",
