@@ -11,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod exchange;
 mod names;
 pub(crate) mod queue;
+pub mod rate;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]

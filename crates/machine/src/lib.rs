@@ -77,11 +77,11 @@ pub use command::{
 pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use queue::{
-    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HolderDescription,
-    MessageDescription, MessageState, PeekFilter, Position, QueueDescription, QueueMachine,
-    QueuePeek, QueueStatus, Seqs, StreamOffset,
+    AttachError, Attached, CloseError, ConsumerSpec, Counters, Effect, GetReply, HeldBack,
+    HolderDescription, MessageDescription, MessageState, PeekFilter, Position, QueueDescription,
+    QueueMachine, QueuePeek, QueueStatus, Seqs, StreamOffset,
 };
 pub use ranges::Ranges;
-pub use settings::{Dedup, Features, Overflow, QueueSettings, Retention, Retry};
+pub use settings::{Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry};
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

@@ -25,7 +25,8 @@
 //!  dead, pending ──stored in all its targets──> gone   (no dead-letter exchange: gone at once, or in QUEUE.dead)
 //! ```
 //!
-//! In a paused queue nothing goes from ready to held. All other arrows are as ever.
+//! In a paused queue nothing goes from ready to held, and in one with a rate only what the rate lets out (`pace`). All
+//! other arrows are as ever.
 //!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
@@ -39,6 +40,7 @@ mod end;
 pub(crate) mod level;
 mod machine;
 mod open;
+mod pace;
 pub(crate) mod reader;
 mod reconcile;
 mod seqs;
@@ -54,6 +56,7 @@ pub use machine::{
     Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
     QueueDescription, QueueMachine, QueuePeek,
 };
+pub use pace::HeldBack;
 pub use reconcile::Counters;
 pub use seqs::Seqs;
 
@@ -61,11 +64,12 @@ use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::ranges::Ranges;
-use crate::settings::{Features, QueueSettings, Retention};
+use crate::settings::{Features, QueueSettings, Rates, Retention};
 use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
 use level::Level;
+use pace::Pace;
 use timeline::Timeline;
 
 /// What follows from a command or call, in order, for whoever runs the machine.
@@ -154,6 +158,7 @@ pub struct QueueStatus {
     /// Dead, and not stored yet where they are to go.
     pub leaving: u64,
     pub counters: Counters,
+    pub held_back: HeldBack,
 }
 
 /// One queue.
@@ -186,6 +191,8 @@ struct Queue {
     timer: Option<u64>,
     /// When a stream looked last for messages that are too old, ms since 1970.
     aged_ms: u64,
+    /// What its rates let out and in. None: it has none, or is led elsewhere.
+    pace: Option<Box<Pace>>,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -220,11 +227,16 @@ impl Queue {
             admitted: Admitted::default(),
             timer: None,
             aged_ms: 0,
+            pace: None,
         }
     }
 
     fn features(&self) -> Option<&Features> {
         self.settings.features.as_deref()
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        self.features().map(|features| features.rates)
     }
 
     /// Of a stream: what of it is kept.
@@ -313,6 +325,10 @@ impl Queue {
         self.end_runs(time_ms, is_leading, effects);
         self.settings = self.settings.changed_to(new);
         self.revision = revision;
+        if is_leading {
+            self.pace =
+                self.rates().and_then(|it| Pace::changed(self.pace.as_deref(), &it, time_ms));
+        }
         self.touch(time_ms);
     }
 
@@ -467,7 +483,7 @@ impl Queue {
         all
     }
 
-    fn status(&self) -> QueueStatus {
+    fn status(&self, now_ms: u64) -> QueueStatus {
         let attributes = || self.levels().filter_map(|level| level.reader.attributes.as_ref());
         QueueStatus {
             ready: self.ready_len(),
@@ -476,7 +492,16 @@ impl Queue {
             delayed: attributes().map(|attributes| attributes.delayed.waiting()).sum(),
             leaving: attributes().map(|attributes| attributes.leaving.len()).sum(),
             counters: self.counters(),
+            held_back: self.held_back(now_ms),
         }
+    }
+
+    /// What rates hold back at `now_ms`, but for what is not published yet.
+    fn held_back(&self, now_ms: u64) -> HeldBack {
+        let due_ms = self.pace.as_ref().and_then(|pace| pace.due_ms());
+        let Some(due_ms) = due_ms else { return HeldBack::default() };
+        let wait_ms = due_ms.saturating_sub(now_ms);
+        HeldBack { messages: self.ready_len(), wait_ms, publishes: 0 }
     }
 
     /// Whether a snapshot has to say of it that deliveries wait for marks.

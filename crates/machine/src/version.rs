@@ -76,6 +76,8 @@ impl Version {
     pub const PEEKED: Self = Self(9);
     /// There are streams: settings that say so, format 7 of the snapshot of queues, consumers that start at an offset.
     pub const STREAMS: Self = Self(10);
+    /// Queues have rates: settings and policies that say so.
+    pub const RATES: Self = Self(10);
 }
 
 #[cfg(test)]

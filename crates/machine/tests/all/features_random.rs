@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{
     Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
     Features, MessageState, Outcome, Overflow, PeekFilter, Position, QueueId, QueueMachine,
-    QueueSettings, QueueStatus, Ranges, Retry, SessionId, Version,
+    QueueSettings, QueueStatus, Ranges, Rates, Retry, SessionId, Version,
 };
 use proptest::prelude::*;
 
@@ -49,6 +49,7 @@ fn features() -> impl Strategy<Value = Features> {
                 dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
                 stream: None,
                 expires_ms: None,
+                rates: Rates::default(),
             }
         })
 }

@@ -6,18 +6,19 @@ use crate::producers::Producers;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that, 6 changed settings, 7 streams.
+/// wait for that, 6 changed settings, 7 streams and rates.
 const VERSION: u8 = 7;
 
 impl QueueMachine {
     /// The replicated half, versioned.
     ///
     /// There is a queue that needs format 5 only where the cluster has agreed on version 7, one that needs 6 only where
-    /// it has agreed on 8, and a stream only where it has agreed on 10. Before that an older program may have to read
+    /// it has agreed on 8, and a stream or a queue with rates only where it has agreed on 10. Before that an older program may have to read
     /// it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
-        let version = if queues().any(|queue| queue.settings.is_stream()) {
+        let is_new = |queue: &Queue| queue.settings.is_stream() || queue.settings.has_rates();
+        let version = if queues().any(is_new) {
             VERSION
         } else if queues().any(|queue| queue.revision > 0) {
             6
