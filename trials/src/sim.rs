@@ -32,7 +32,7 @@ use machine::{NodeId, Version};
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, Stage, What};
 use agenda::{Event as Occasion, Micros};
-pub use clients::{AmqpCounts, StreamCounts};
+pub use clients::{AmqpCounts, RatedCounts, StreamCounts};
 use watch::Status;
 use world::{Death, World};
 
@@ -65,6 +65,8 @@ pub struct Size {
     pub has_operations: bool,
     /// There are streams, which some publish to and some read.
     pub has_streams: bool,
+    /// There are queues with rates.
+    pub has_rates: bool,
     pub versions: Versions,
 }
 
@@ -112,6 +114,7 @@ impl Default for Size {
             has_policies: false,
             has_operations: false,
             has_streams: false,
+            has_rates: false,
             versions: Versions::First,
         }
     }
@@ -161,6 +164,7 @@ pub struct Counts {
     pub pauses: u64,
     pub retried: u64,
     pub streams: StreamCounts,
+    pub rated: RatedCounts,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -197,6 +201,7 @@ impl std::ops::AddAssign for Counts {
         self.pauses += other.pauses;
         self.retried += other.retried;
         self.streams += other.streams;
+        self.rated += other.rated;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -256,6 +261,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         pauses: world.clients.operations().0,
         retried: world.clients.operations().1,
         streams: world.clients.stream_counts(),
+        rated: world.clients.rated_counts(),
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

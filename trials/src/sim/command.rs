@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum as _};
 
-use super::{AmqpCounts, Counts, Outcome, Size, StreamCounts, Versions, planted, run};
+use super::{AmqpCounts, Counts, Outcome, RatedCounts, Size, StreamCounts, Versions, planted, run};
 use crate::checker::Verdict;
 
 /// What to run.
@@ -63,6 +63,9 @@ pub struct Simulation {
     /// Let there be streams, which some publish to and some read. There are none in versions below 10
     #[arg(long)]
     streams: bool,
+    /// Let there be queues with rates. There are none in versions below 10
+    #[arg(long)]
+    rated: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -158,8 +161,8 @@ impl Simulation {
         let changes_members = self.members || seed % 5 == 2;
         let (is_aimed, has_sessions, has_policies) = (self.aimed, self.sessions, self.policies);
         let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
-        let (has_operations, has_streams) = (self.operations, self.streams);
-        let size = Size { has_operations, has_streams, ..size };
+        let (has_operations, has_streams, has_rates) = (self.operations, self.streams, self.rated);
+        let size = Size { has_operations, has_streams, has_rates, ..size };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -197,10 +200,11 @@ impl Simulation {
         let policies = if self.policies { " --policies" } else { "" };
         let operations = if self.operations { " --operations" } else { "" };
         let streams = if self.streams { " --streams" } else { "" };
+        let rated = if self.rated { " --rated" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{streams}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{streams}{rated}{versions}{bug} --story"
         )
     }
 }
@@ -269,6 +273,10 @@ impl Totals {
                 "  streams: {confirmed} confirmed, {read} read by readers that began {attached} times, {jumps} went on \
                  behind what was gone; {trims} times something was gone"
             );
+        }
+        let RatedCounts { went, published } = self.counts.rated;
+        if went > 0 {
+            println!("  rates: {went} messages went through one, of {published} published");
         }
         let Counts { raised, outdated, .. } = self.counts;
         if raised > 0 {

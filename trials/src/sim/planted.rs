@@ -83,6 +83,8 @@ const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"]
 const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "300"], ..SEEDS };
 /// There are streams.
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
+/// There are queues with rates.
+const RATED_SEEDS: Seeds = Seeds { options: &["--rated", "--calm-ms", "300"], ..SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
@@ -106,6 +108,8 @@ const PEEK_SEEDS: Seeds = Seeds { first: 4, step: 7, ..SEEDS };
 const PAUSED: &[&str] = &["after it was paused"];
 /// A reader goes on behind what it should get, and that is kept.
 const GAP: &[&str] = &["with a gap behind", "went on at", "a gap before"];
+/// A queue gives out more than its rate allows.
+const RATE: &[&str] = &["beside the rate"];
 /// A stream has lost its first messages, or some in the middle.
 const HOLES: &[&str] = &["and a replica has none before", "are not where they should be"];
 const FULL: &[&str] =
@@ -171,6 +175,9 @@ const PLANTED: &[Planted] = &[
     planted("tail_skips_fetched", GAP, STREAM_SEEDS, Some(1)),
     planted("tail_reads_beside", &["are both at", "is there twice"], STREAM_SEEDS, Some(1)),
     planted("timeline_not_restored", &[" differ in group "], STREAM_SEEDS, Some(1)),
+    planted("leader_has_tokens", RATE, RATED_SEEDS, None),
+    planted("requeue_uncharged", RATE, RATED_SEEDS, None),
+    planted("intake_uncharged", RATE, RATED_SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
