@@ -1,4 +1,4 @@
-//! examples: the programs in the pages about queues and streams, run by pika as a reader would run them.
+//! examples: the programs in the pages about queues, streams and rates, run by pika as a reader would run them.
 //!
 //! Each is a case, with the lines that all of its page assume before it. It must end well, and what it
 //! prints must be what stands as a comment behind its `print`.
@@ -23,7 +23,7 @@ pub(super) const EXAMPLES: Suite = Suite {
 };
 
 /// Each with how many examples it has at least: fewer were not found, but overlooked.
-const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5)];
+const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5), ("rate-limits", 2)];
 /// Where the examples think that the broker is.
 const ADDRESS: &str = "amqp://guest:guest@127.0.0.1:5672";
 
