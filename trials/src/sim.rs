@@ -32,7 +32,7 @@ use machine::{NodeId, Version};
 use crate::checker::{Report, Rules, check};
 use crate::history::{Event, History, Nanos, Stage, What};
 use agenda::{Event as Occasion, Micros};
-pub use clients::{AmqpCounts, LockCounts, StreamCounts};
+pub use clients::{AmqpCounts, LockCounts, RatedCounts, StreamCounts};
 use watch::Status;
 use world::{Death, World};
 
@@ -67,6 +67,8 @@ pub struct Size {
     pub has_streams: bool,
     /// Some want locks.
     pub has_locks: bool,
+    /// There are queues with rates.
+    pub has_rates: bool,
     pub versions: Versions,
 }
 
@@ -115,6 +117,7 @@ impl Default for Size {
             has_operations: false,
             has_streams: false,
             has_locks: false,
+            has_rates: false,
             versions: Versions::First,
         }
     }
@@ -165,6 +168,7 @@ pub struct Counts {
     pub retried: u64,
     pub streams: StreamCounts,
     pub locks: LockCounts,
+    pub rated: RatedCounts,
     /// How often a cluster agreed on a newer version.
     pub raised: u64,
     /// How often a node found that it is too old, after somebody had raised the version by force.
@@ -204,6 +208,7 @@ impl std::ops::AddAssign for Counts {
         self.retried += other.retried;
         self.streams += other.streams;
         self.locks += other.locks;
+        self.rated += other.rated;
         self.raised += other.raised;
         self.outdated += other.outdated;
         self.elections += other.elections;
@@ -265,6 +270,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         retried: world.clients.operations().1,
         streams: world.clients.stream_counts(),
         locks: world.clients.lock_counts(),
+        rated: world.clients.rated_counts(),
         raised: world.raised,
         outdated: world.outdated,
         elections: watch.elections(),

@@ -12,6 +12,7 @@ pub(crate) mod exchange;
 mod names;
 pub(crate) mod offset;
 pub(crate) mod queue;
+pub mod rate;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Messages for queues that refuse what they have no room for: they wait until the queue's leader has said
-//! which of them it takes.
+//! Messages for queues that refuse what they have no room for, or have a rate for what comes in: they wait until the
+//! queue's leader has said which of them it takes. With a rate it says so when their time has come.
 //!
 //! One question for each queue is on its way at a time, for all that had come when it was asked; so what goes
 //! into a queue keeps its order, and a slow answer makes the next question larger, not more questions.
@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 
 use cluster::Request;
-use machine::{Attributes, GroupId, QueueId};
+use machine::{Attributes, GroupId, QueueId, Target};
 
+use crate::attributes::Asked;
 use crate::connection::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::limits;
 use crate::route_cache::Route;
@@ -21,18 +22,32 @@ pub(crate) struct Candidate {
     pub(crate) head: Box<[u8]>,
     pub(crate) body: Box<[u8]>,
     pub(crate) then: Then,
+    /// How many messages its queue is asked about at once: what the queue's rate lets in at once.
+    pub(crate) asked_max: usize,
 }
 
 impl Candidate {
+    /// A message for a queue that is asked first.
     pub(crate) fn new(
-        level: QueueId,
-        attributes: Attributes,
+        target: &Target,
+        asked: &Asked,
         head: &[&[u8]],
         body: &[u8],
         then: Then,
     ) -> Self {
         let head: Vec<u8> = head.concat();
-        Self { level, attributes, head: head.into(), body: body.into(), then }
+        let asked_max = match target.asked_max as usize {
+            0 => limits::ADMIT_MESSAGES,
+            max => max.min(limits::ADMIT_MESSAGES),
+        };
+        Self {
+            level: asked.level(target),
+            attributes: asked.attributes(target.dedups),
+            head: head.into(),
+            body: body.into(),
+            then,
+            asked_max,
+        }
     }
 
     /// What it takes of memory.
@@ -117,8 +132,9 @@ impl CapacityChecks {
     pub(crate) fn flush(&mut self, tickets: &mut Tickets, requests: &mut Vec<Request>) {
         for check in self.checks.iter_mut().filter(|check| check.asked == 0) {
             let size = |(_, message): &(u64, Candidate)| message.body.len() as u32;
-            let sizes: Vec<u32> =
-                check.waiting.iter().take(limits::ADMIT_MESSAGES).map(size).collect();
+            let last = check.waiting.back();
+            let max = last.map_or(limits::ADMIT_MESSAGES, |(_, message)| message.asked_max);
+            let sizes: Vec<u32> = check.waiting.iter().take(max).map(size).collect();
             check.asked = sizes.len();
             let (group, queue) = (check.group, check.queue);
             let ticket = tickets.issue(Waiting::Capacity { queue });
@@ -154,7 +170,8 @@ mod tests {
     fn message(queue: u64, body: &[u8]) -> Candidate {
         let attributes = Attributes::default();
         let (head, body) = (b"head"[..].into(), body.into());
-        Candidate { level: QueueId(queue), attributes, head, body, then: Then::Append(None) }
+        let (level, then) = (QueueId(queue), Then::Append(None));
+        Candidate { level, attributes, head, body, then, asked_max: limits::ADMIT_MESSAGES }
     }
 
     fn asked(checks: &mut CapacityChecks, tickets: &mut Tickets) -> Vec<(u64, Vec<u32>)> {
@@ -181,6 +198,17 @@ mod tests {
         assert_eq!(asked(&mut checks, &mut tickets), [(7, vec![3])]);
         let bytes = message(7, b"ddd").bytes() + message(8, b"c").bytes();
         assert_eq!(checks.bytes, bytes);
+    }
+
+    #[test]
+    fn a_queue_with_a_rate_is_asked_about_no_more_than_it_lets_in_at_once() {
+        let (mut checks, mut tickets) = (CapacityChecks::default(), Tickets::default());
+        for body in [b"a".as_slice(), b"bb", b"ccc"] {
+            checks.add(GroupId(1), Candidate { asked_max: 2, ..message(7, body) });
+        }
+        assert_eq!(asked(&mut checks, &mut tickets), [(7, vec![1, 2])]);
+        assert_eq!(checks.answered(QueueId(7)).unwrap().1.len(), 2);
+        assert_eq!(asked(&mut checks, &mut tickets), [(7, vec![3])]);
     }
 
     #[test]

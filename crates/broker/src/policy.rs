@@ -2,9 +2,10 @@
 
 use amqp::{FieldTable, FieldValue};
 use machine::limits::TIME_MS_MAX;
-use machine::{Overflow, PolicyKind, PolicyRules};
+use machine::{Overflow, PolicyKind, PolicyRules, Rate};
 
 use crate::arguments::age::age_ms;
+use crate::arguments::rate;
 
 /// Words that RabbitMQ knows and that mean nothing here: every queue is on the disk, and kept by the nodes that its
 /// group has.
@@ -25,10 +26,14 @@ const WITHOUT_MEANING: &[&str] = &[
     "stream-max-segment-size-bytes",
 ];
 
-/// What an operator's policy may say, in RabbitMQ.
+/// What an operator's policy may say: what it may in RabbitMQ, and rates.
 const OF_OPERATORS: &[&str] = &[
     "consumer-timeout",
     "delivery-limit",
+    "dequeue-burst",
+    "dequeue-bytes-rate",
+    "dequeue-rate",
+    "enqueue-rate",
     "expires",
     "max-in-memory-bytes",
     "max-in-memory-length",
@@ -66,6 +71,12 @@ pub fn rules(definition: &FieldTable, kind: PolicyKind) -> Result<PolicyRules, S
             "dead-letter-exchange" => rules.dead_letter_exchange = Some(text(name, value)?),
             "dead-letter-routing-key" => rules.dead_letter_key = Some(text(name, value)?),
             "max-age" => rules.max_age_ms = Some(age(name, value)?),
+            "dequeue-rate" => rules.rates.dequeue = Some(rate_of(name, value, rate::messages)?),
+            "dequeue-burst" => rules.rates.dequeue_burst = Some(burst(name, value)?),
+            "dequeue-bytes-rate" => {
+                rules.rates.dequeue_bytes = Some(rate_of(name, value, rate::bytes)?);
+            }
+            "enqueue-rate" => rules.rates.enqueue = Some(rate_of(name, value, rate::messages)?),
             "alternate-exchange" => rules.alternate = Some(text(name, value)?),
             name if WITHOUT_MEANING.contains(&name) => {}
             _ => return Err(unknown(name)),
@@ -107,6 +118,20 @@ fn age(name: &str, value: &FieldValue) -> Result<u64, String> {
     age_ms(&text).ok_or_else(|| format!("<<\"{text}\">> is not a valid max age"))
 }
 
+fn rate_of(name: &str, value: &FieldValue, read: fn(&str) -> Option<Rate>) -> Result<Rate, String> {
+    let text = text(name, value)?;
+    read(&text).ok_or_else(|| {
+        format!(
+            "{name} is '{text}': a rate is expected, such as 500/s, 1000/m, 10/h or 2MiB/s (bytes)"
+        )
+    })
+}
+
+fn burst(name: &str, value: &FieldValue) -> Result<u64, String> {
+    let count = positive(name, number(name, value)?)?;
+    if rate::is_burst(count) { Ok(count) } else { Err(format!("{name} is too large")) }
+}
+
 fn positive(name: &str, number: u64) -> Result<u64, String> {
     if number > 0 { Ok(number) } else { Err(format!("{name} should be above 0")) }
 }
@@ -134,6 +159,8 @@ fn overflow(name: &str, value: &FieldValue) -> Result<Overflow, String> {
 
 #[cfg(test)]
 mod tests {
+    use machine::Rates;
+
     use super::*;
 
     fn definition(fields: &[(&str, FieldValue)]) -> FieldTable {
@@ -152,11 +179,22 @@ mod tests {
             ("overflow", text_value("reject-publish")),
             ("dead-letter-exchange", text_value("dead")),
             ("ha-mode", text_value("all")),
+            ("dequeue-rate", text_value("1000/m")),
+            ("dequeue-burst", FieldValue::I64(20)),
+            ("dequeue-bytes-rate", text_value("2MiB/s")),
+            ("enqueue-rate", text_value("10/h")),
         ]);
         let rules = rules(&definition, PolicyKind::User).unwrap();
         assert_eq!((rules.message_ttl_ms, rules.max_length), (Some(1000), Some(5)));
         assert_eq!(rules.overflow, Some(Overflow::RejectPublish));
         assert_eq!(rules.dead_letter_exchange.as_deref(), Some("dead"));
+        let rates = Rates {
+            dequeue: Rate::new(1_000, 60_000),
+            dequeue_burst: Some(20),
+            dequeue_bytes: Rate::new(2 << 20, 1_000),
+            enqueue: Rate::new(10, 3_600_000),
+        };
+        assert_eq!(rules.rates, rates);
     }
 
     #[test]
@@ -168,6 +206,11 @@ mod tests {
             ("message-ttl", FieldValue::I64(i64::MAX)),
             ("expires", FieldValue::I64(0)),
             ("overflow", text_value("perhaps")),
+            ("dequeue-rate", text_value("fast")),
+            ("dequeue-rate", FieldValue::I64(500)),
+            ("dequeue-burst", FieldValue::I64(0)),
+            ("enqueue-rate", text_value("0/s")),
+            ("dequeue-rate-per-key", text_value("5/s")),
             ("dead-letter-exchange", FieldValue::I64(1)),
         ] {
             let definition = definition(&[(name, value.clone())]);

@@ -157,6 +157,10 @@ pub const JOIN_WAIT_MS: u64 = 1000;
 /// Milliseconds that a new leader waits for a node whose connection has just broken: it comes back soon, or is gone.
 pub const RELINK_MS: u64 = 300;
 
+/// Milliseconds that a leader which is cut off may go on to deliver, at most: Raft finds out within two of its election
+/// timeouts. For so long a new leader lets rates give out nothing.
+pub const SUCCESSION_MS: u64 = 2000;
+
 /// Milliseconds after which a node that cannot be reached holds nothing any more.
 pub const LOST_MS: u64 = 2000;
 

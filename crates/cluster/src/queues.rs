@@ -5,6 +5,7 @@
 //! they differ in where entries come from.
 
 mod effects;
+mod intake;
 mod lock_questions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use machine::{
     Applied, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerId, ConsumerSpec,
-    Corrupt, Effect, EntryReader, GetReply, GroupId, HolderDescription, LockReply, Outcome, Position,
-    QueueDescription, QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId,
-    limits::DESCRIBED_HOLDERS_MAX,
+    Corrupt, Effect, EntryReader, GetReply, GroupId, HeldBack, HolderDescription, LockReply,
+    Outcome, Position, QueueDescription, QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges,
+    SessionId, limits::DESCRIBED_HOLDERS_MAX,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
@@ -26,6 +27,7 @@ use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
 use crate::tails::Tails;
 use effects::readers;
+use intake::{Asked, Intake};
 use lock_questions::LockQuestions;
 
 /// What queues ask of their shard.
@@ -109,6 +111,8 @@ pub(crate) struct Queues {
     returning: BTreeSet<QueueId>,
     /// Who closed a queue that is not deleted yet: if the session ends before that, it is open again.
     closing: BTreeMap<QueueId, SessionId>,
+    /// Publishers that wait for a queue's rate.
+    intake: Intake,
     /// Detaches that are answered after the last deliveries of so many levels.
     detaching: BTreeMap<(SessionId, Ticket), usize>,
     /// Questions about locks, on the leader of a group that is replicated.
@@ -137,6 +141,7 @@ impl Queues {
             gathered_since_ms: None,
             returning: BTreeSet::new(),
             closing: BTreeMap::new(),
+            intake: Intake::default(),
             detaching: BTreeMap::new(),
             lock_questions: LockQuestions::default(),
             lock_replies: Vec::new(),
@@ -217,7 +222,8 @@ impl Queues {
 
     /// When something falls due, by the group's time. Not before it is known who holds what.
     pub(crate) fn time_deadline_ms(&self) -> Option<u64> {
-        self.machine.deadline().filter(|_| self.machine.is_dispatching())
+        let deadlines = [self.machine.deadline(), self.intake.deadline_ms()];
+        deadlines.into_iter().flatten().min().filter(|_| self.machine.is_dispatching())
     }
 
     /// Does what is due.
@@ -225,6 +231,7 @@ impl Queues {
         if self.time_deadline_ms().is_none_or(|due| due > self.time_ms) {
             return;
         }
+        self.let_in_due(group_effects);
         let had_settles = self.machine.has_settles();
         self.machine.tick(self.time_ms, &mut self.effects);
         self.perform(0, None, group_effects);
@@ -248,7 +255,9 @@ impl Queues {
 
     fn with_readers(&self, queue: QueueId, status: QueueStatus) -> QueueStatus {
         let readers = u32::try_from(self.tails.count(queue)).unwrap_or(u32::MAX);
-        QueueStatus { consumers: status.consumers.saturating_add(readers), ..status }
+        let publishes = self.intake.publishes(queue);
+        let held_back = HeldBack { publishes, ..status.held_back };
+        QueueStatus { consumers: status.consumers.saturating_add(readers), held_back, ..status }
     }
 
     /// How the queues behind this one stand, by id.
@@ -293,9 +302,10 @@ impl Queues {
     }
 
     /// Everything that lives may have been delivered by an earlier leader. Nothing is delivered before
-    /// [`Queues::start_dispatch`].
-    pub(crate) fn lead(&mut self) {
+    /// [`Queues::start_dispatch`]. For so long after that the leader before may deliver, too.
+    pub(crate) fn lead(&mut self, succession_ms: u64) {
         self.machine.lead();
+        self.machine.succeed(succession_ms);
     }
 
     /// Consumers may be served.
@@ -320,6 +330,8 @@ impl Queues {
         let attached: Vec<Attached> = others.into_iter().map(attached).collect();
         self.machine.join(&is_of_node, &attached, &mut self.effects);
         self.take_back(&unmarked);
+        // Who is not answered asks again.
+        self.intake.end_sessions(&is_of_node);
         self.detaching.retain(|(session, _), _| !is_of_node(*session));
         for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
             self.machine.reopen_queue(queue);
@@ -394,8 +406,13 @@ impl Queues {
         left.consumers = consumers
             .into_values()
             .filter(|found| found.is_attached || !found.held.is_empty())
-            .chain(self.tails.take(is_ours))
+            .chain(self.tails.take(&is_ours))
             .collect();
+        let group = self.group;
+        let waiting = self.intake.take().filter(|(_, asked)| is_ours(asked.session));
+        left.asked.extend(waiting.map(|(queue, Asked { session, ticket, sizes })| {
+            (session, Request::Admit { ticket, group, queue, sizes })
+        }));
         left.detached.sort_unstable();
         left.detached.dedup();
         self.closing.clear();
@@ -635,9 +652,43 @@ impl Queues {
         count
     }
 
-    /// Which of messages with so many bytes there is no room for; for the others it is kept.
-    pub(crate) fn admit(&mut self, queue: QueueId, sizes: &[u32]) -> Vec<u32> {
-        self.machine.admit(queue, sizes)
+    /// A session asks which of messages with so many bytes there is no room for; for the others it is kept. It is
+    /// answered when the queue's rate lets them in.
+    pub(crate) fn admit(
+        &mut self,
+        (session, ticket): (SessionId, Ticket),
+        queue: QueueId,
+        sizes: Vec<u32>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        let asked = Asked { session, ticket, sizes };
+        if self.intake.has_line(queue) {
+            return self.intake.wait(queue, asked, self.time_ms);
+        }
+        match self.machine.let_in(queue, asked.sizes.len()) {
+            Ok(()) => self.let_in(queue, &asked, group_effects),
+            Err(due_ms) => {
+                self.intake.wait(queue, asked, self.time_ms);
+                self.intake.put_off(queue, self.time_ms, due_ms);
+            }
+        }
+    }
+
+    /// Those who have waited for a queue's rate long enough are answered.
+    fn let_in_due(&mut self, group_effects: &mut Vec<GroupEffect>) {
+        while let Some((queue, count)) = self.intake.due(self.time_ms) {
+            if let Err(due_ms) = self.machine.let_in(queue, count) {
+                self.intake.put_off(queue, self.time_ms, due_ms);
+            } else if let Some(asked) = self.intake.take_first(queue) {
+                self.let_in(queue, &asked, group_effects);
+            }
+        }
+    }
+
+    fn let_in(&mut self, queue: QueueId, asked: &Asked, group_effects: &mut Vec<GroupEffect>) {
+        let Asked { session, ticket, ref sizes } = *asked;
+        let refused = self.machine.admit(queue, sizes);
+        group_effects.push(GroupEffect::Answer(session, Answer::Admitted { ticket, refused }));
     }
 
     /// Takes no more consumers, if that is allowed; `session` is about to delete the queue.
@@ -661,6 +712,7 @@ impl Queues {
         self.lock_questions.end_sessions(is_over);
         let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
         self.tails.end_sessions(is_over);
+        self.intake.end_sessions(is_over);
         self.machine.end_session(session, &mut self.effects);
         self.take_back(&unmarked);
         self.detaching.retain(|(by, _), _| *by != session);

@@ -13,13 +13,17 @@ use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, HardState, Messag
 use raft::{Config, ProgressState, RawNode, StateRole};
 use wal::{CommitBatch, EntryAt, Item, LostState, Place};
 
-use crate::limits::{BATCH_BYTES_MAX, ENTRIES_READ};
+use crate::limits::{BATCH_BYTES_MAX, ENTRIES_READ, SUCCESSION_MS, TICK_MS};
 use crate::raft_log::{RaftLog, Wanted, encode_hard_state};
 use crate::rejoining::{self, Rejoining, ReplicaStatus};
 use crate::{change, entry};
 
 /// Ticks without a leader before an election, at least; see `limits::TICK_MS`.
 const ELECTION_TICKS: usize = 10;
+const _: () = assert!(
+    SUCCESSION_MS >= 2 * ELECTION_TICKS as u64 * TICK_MS,
+    "who led before has found out that it does not any more"
+);
 const HEARTBEAT_TICKS: usize = 2;
 /// Bytes of entries in one message to a peer.
 const MESSAGE_BYTES: u64 = 1 << 20;

@@ -83,6 +83,13 @@ pub const DEDUP_ENTRIES_DEFAULT: u32 = 100_000;
 /// How long a queue remembers keys of messages where it is not told how long, ms.
 pub const DEDUP_MS_DEFAULT: u64 = 60_000;
 
+/// Messages or bytes that a rate may name, in its time.
+pub const RATE_COUNT_MAX: u64 = 1_000_000_000_000;
+/// Longest time of a rate, ms: an hour.
+pub const RATE_MS_MAX: u64 = 3_600_000;
+/// Messages or bytes that may go at once, whatever the rate.
+pub const BURST_MAX: u64 = RATE_COUNT_MAX;
+
 /// Queues that one enqueue command names; more become more commands.
 pub const QUEUES_PER_ENQUEUE_MAX: usize = u16::MAX as usize;
 /// Commands for other queues inside one run of a queue: what a reader of the run skips.

@@ -25,7 +25,8 @@
 //!  dead, pending ──stored in all its targets──> gone   (no dead-letter exchange: gone at once, or in QUEUE.dead)
 //! ```
 //!
-//! In a paused queue nothing goes from ready to held. All other arrows are as ever.
+//! In a paused queue nothing goes from ready to held, and in one with a rate only what the rate lets out (`pace`). All
+//! other arrows are as ever.
 //!
 //! Time is the entries': when a message expires or is due follows from the time of the entry that
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
@@ -40,6 +41,7 @@ mod end;
 pub(crate) mod level;
 mod machine;
 mod open;
+mod pace;
 pub(crate) mod reader;
 mod reconcile;
 mod seqs;
@@ -56,6 +58,7 @@ pub use machine::{
     Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
     QueueDescription, QueueMachine, QueuePeek,
 };
+pub use pace::HeldBack;
 pub use reconcile::{Balance, Counters};
 pub use seqs::Seqs;
 
@@ -64,11 +67,12 @@ use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::locks::LockReply;
 use crate::ranges::Ranges;
-use crate::settings::{Features, QueueSettings, Retention, Subscription};
+use crate::settings::{Features, QueueSettings, Rates, Retention, Subscription};
 use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
 use level::Level;
+use pace::Pace;
 use reconcile::Moves;
 use subscription::Subscribers;
 use timeline::Timeline;
@@ -161,6 +165,7 @@ pub struct QueueStatus {
     /// Dead, and not stored yet where they are to go.
     pub leaving: u64,
     pub counters: Counters,
+    pub held_back: HeldBack,
 }
 
 /// One queue.
@@ -195,6 +200,8 @@ struct Queue {
     aged_ms: u64,
     /// Who reads the stream as a subscription.
     subscribers: Subscribers,
+    /// What its rates let out and in. None: it has none, or is led elsewhere.
+    pace: Option<Box<Pace>>,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -229,6 +236,7 @@ impl Queue {
             admitted: Admitted::default(),
             timer: None,
             aged_ms: 0,
+            pace: None,
             subscribers: Subscribers::default(),
         }
     }
@@ -264,6 +272,10 @@ impl Queue {
 
     fn features(&self) -> Option<&Features> {
         self.settings.features.as_deref()
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        self.features().map(|features| features.rates)
     }
 
     /// Of a stream: what of it is kept.
@@ -361,6 +373,10 @@ impl Queue {
         self.end_runs(time_ms, is_leading, effects);
         self.settings = self.settings.changed_to(new);
         self.revision = revision;
+        if is_leading {
+            self.pace =
+                self.rates().and_then(|it| Pace::changed(self.pace.as_deref(), &it, time_ms));
+        }
         self.touch(time_ms);
     }
 
@@ -531,7 +547,7 @@ impl Queue {
         Balance::of(&self.counters(), self.kept_len(), self.settings.is_stream())
     }
 
-    fn status(&self) -> QueueStatus {
+    fn status(&self, now_ms: u64) -> QueueStatus {
         let attributes = || self.levels().filter_map(|level| level.reader.attributes.as_ref());
         QueueStatus {
             ready: self.ready_len(),
@@ -540,7 +556,16 @@ impl Queue {
             delayed: attributes().map(|attributes| attributes.delayed.waiting()).sum(),
             leaving: attributes().map(|attributes| attributes.leaving.len()).sum(),
             counters: self.counters(),
+            held_back: self.held_back(now_ms),
         }
+    }
+
+    /// What rates hold back at `now_ms`, but for what is not published yet.
+    fn held_back(&self, now_ms: u64) -> HeldBack {
+        let due_ms = self.pace.as_ref().and_then(|pace| pace.due_ms());
+        let Some(due_ms) = due_ms else { return HeldBack::default() };
+        let wait_ms = due_ms.saturating_sub(now_ms);
+        HeldBack { messages: self.ready_len(), wait_ms, publishes: 0 }
     }
 
     /// Whether a snapshot has to say of it that deliveries wait for marks.

@@ -1,3 +1,5 @@
 //! Which message goes to which consumer.
 
+pub(crate) mod bucket;
+pub(crate) mod budget;
 pub(crate) mod dispatch;

@@ -1,6 +1,9 @@
 //! What a queue's machine has to know about the queue, as its group's log keeps it.
 
 mod change;
+mod rates;
+
+pub use rates::{Rate, Rates};
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 use crate::ids::QueueId;
@@ -55,6 +58,8 @@ pub struct Features {
     pub dedup: Option<Dedup>,
     /// It is a stream, which keeps what it was given. It has no other feature.
     pub stream: Option<Retention>,
+    /// How fast its messages may go out and come in.
+    pub rates: Rates,
     /// It has no messages of its own: it reads a stream.
     pub subscription: Option<Subscription>,
 }
@@ -117,6 +122,11 @@ impl Features {
     /// Whether there is a limit at which something happens.
     pub fn has_length_limit(&self) -> bool {
         self.max_length.is_some() || self.max_length_bytes.is_some()
+    }
+
+    /// Whether it is noted how large the bodies of messages are.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.max_length_bytes.is_some() || self.rates.dequeue_bytes.is_some()
     }
 }
 
@@ -182,10 +192,18 @@ impl QueueSettings {
         Ok(Self { is_durable, is_auto_delete, features, is_paused: flags & PAUSED != 0 })
     }
 
+    /// Whether a rate limits what goes out or comes in.
+    pub fn has_rates(&self) -> bool {
+        self.features.as_ref().is_some_and(|features| !features.rates.is_none())
+    }
+
     /// The version since which these settings can be written.
     pub(crate) fn since(&self) -> Version {
         if self.is_stream() || self.subscription().is_some() {
             return Version::STREAMS;
+        }
+        if self.has_rates() {
+            return Version::RATES;
         }
         if self.is_paused { Version::PAUSES } else { Version::FIRST }
     }
@@ -211,14 +229,15 @@ const DEDUP: u32 = 1 << 12;
 const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
+const RATES: u32 = 1 << 16;
 const SKIPS: u32 = 1 << 30;
 const SUBSCRIPTION: u32 = 1 << 31;
-const BITS: u32 = ((1 << 16) - 1) | SKIPS | SUBSCRIPTION;
+const BITS: u32 = ((1 << 17) - 1) | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { retry, dedup, stream, subscription, .. } = self;
+        let Self { retry, dedup, stream, rates, subscription, .. } = self;
         let Retention { max_age_ms, max_bytes } = stream.unwrap_or_default();
         let bits = [
             (self.message_ttl_ms.is_some(), TTL),
@@ -239,6 +258,7 @@ impl Features {
             (max_bytes.is_some(), MAX_BYTES),
             (subscription.is_some_and(|subscription| subscription.skips), SKIPS),
             (subscription.is_some(), SUBSCRIPTION),
+            (!rates.is_none(), RATES),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -255,6 +275,9 @@ impl Features {
             put_u32(out, dedup.entries_max);
         }
         [max_age_ms, max_bytes].into_iter().flatten().for_each(|number| put_u64(out, number));
+        if !rates.is_none() {
+            rates.encode(out);
+        }
         if let Some(Subscription { stream, start, skips: _, seeks }) = *subscription {
             let (kind, number) = start.to_parts();
             put_u64(out, stream.0);
@@ -295,6 +318,7 @@ impl Features {
         };
         let max_age_ms = if has(MAX_AGE) { Some(reader.u64()?) } else { None };
         let max_bytes = if has(MAX_BYTES) { Some(reader.u64()?) } else { None };
+        let rates = if has(RATES) { Rates::read(reader)? } else { Rates::default() };
         let subscription = match has(SUBSCRIPTION) {
             true => Some(Subscription::read(reader, has(SKIPS))?),
             false => None,
@@ -319,6 +343,7 @@ impl Features {
             dedup,
             stream: has(STREAM).then_some(Retention { max_age_ms, max_bytes }),
             subscription,
+            rates,
         })
     }
 }

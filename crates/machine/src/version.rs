@@ -82,6 +82,8 @@ impl Version {
     /// Groups keep a checksum of what their entries did, and replicas compare it: `Command::KeepChain`, format 7 of the
     /// snapshot of queues, `Message::Digest`.
     pub const CHAINED: Self = Self(10);
+    /// Queues have rates: settings and policies that say so.
+    pub const RATES: Self = Self(10);
 }
 
 #[cfg(test)]

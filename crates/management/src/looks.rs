@@ -71,7 +71,7 @@ impl Looks {
 
 impl Look {
     fn of(now_s: u64, queue: QueueId, status: &QueueStatus, before: Option<&Self>) -> Self {
-        let QueueStatus { ready, unsettled, consumers, delayed: _, leaving, counters } = *status;
+        let QueueStatus { ready, unsettled, consumers, leaving, counters, .. } = *status;
         let moved = counters.dead_lettered + counters.dropped;
         let (published, acked) = before.map_or((0, 0), |before| {
             let grown = |now: u64, before: u64| {
@@ -120,7 +120,8 @@ pub(crate) mod tests {
     pub(crate) fn status(enqueued: u64, settled: u64, ready: u64, consumers: u32) -> QueueStatus {
         let counters = machine::Counters { enqueued, settled, ..Default::default() };
         let unsettled = enqueued - settled - ready;
-        QueueStatus { ready, unsettled, consumers, delayed: 0, leaving: 0, counters }
+        let held_back = machine::HeldBack::default();
+        QueueStatus { ready, unsettled, consumers, delayed: 0, leaving: 0, counters, held_back }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::{NodeId, QueueId, QueueStatus};
+use machine::{HeldBack, NodeId, QueueId, QueueStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::RATE_SPAN_MAX_MS;
@@ -26,13 +26,30 @@ pub(crate) struct QueueStanding {
     pub(crate) rates: PerSecond,
 }
 
-/// A queue's status as nodes tell it each other: its id, then the numbers of [`QueueStatus`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Row(u64, [u64; 12]);
+/// A queue's status as nodes tell it each other: its id, then the numbers of [`QueueStatus`], then what rates hold back,
+/// where they do. Nodes older than rates read rows without that alone, and in a cluster of such nodes there are no rates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Row(
+    u64,
+    [u64; 12],
+    #[serde(default, skip_serializing_if = "Held::is_none")] Held,
+);
+
+/// Messages, their wait in milliseconds, and publishes that rates hold back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Held([u64; 3]);
+
+impl Held {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 impl Row {
     pub(crate) fn of(queue: QueueId, status: &QueueStatus) -> Self {
-        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = status;
+        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back } =
+            status;
+        let HeldBack { messages, wait_ms, publishes } = *held_back;
         let numbers = [
             *ready,
             *unsettled,
@@ -47,7 +64,7 @@ impl Row {
             counters.dead_lettered,
             counters.duplicates,
         ];
-        Self(queue.0, numbers)
+        Self(queue.0, numbers, Held([messages, wait_ms, publishes]))
     }
 
     fn status(self) -> (QueueId, QueueStatus) {
@@ -76,7 +93,10 @@ impl Row {
             ..machine::Counters::default()
         };
         let consumers = u32::try_from(consumers).unwrap_or(u32::MAX);
-        let status = QueueStatus { ready, unsettled, consumers, delayed, leaving, counters };
+        let Held([messages, wait_ms, publishes]) = self.2;
+        let held_back = HeldBack { messages, wait_ms, publishes };
+        let status =
+            QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back };
         (QueueId(self.0), status)
     }
 }
@@ -134,6 +154,9 @@ pub(crate) fn sort_key(path: &[String], standing: &QueueStanding) -> Option<f64>
         ["message_stats", "deliver_get_details", "rate"] => return Some(standing.rates.given),
         ["millrace", "delayed"] => status.delayed,
         ["millrace", "leaving"] => status.leaving,
+        ["millrace", "held_back"] => status.held_back.messages,
+        ["millrace", "held_back_ms"] => status.held_back.wait_ms,
+        ["millrace", "held_back_publishes"] => status.held_back.publishes,
         _ => return None,
     };
     // Above 2^53 neighbours may change places.
@@ -146,7 +169,16 @@ mod tests {
 
     fn status(enqueued: u64, ready: u64) -> QueueStatus {
         let counters = machine::Counters { enqueued, settled: 7, ..Default::default() };
-        QueueStatus { ready, unsettled: 2, consumers: 3, delayed: 4, leaving: 5, counters }
+        let held_back = HeldBack::default();
+        QueueStatus {
+            ready,
+            unsettled: 2,
+            consumers: 3,
+            delayed: 4,
+            leaving: 5,
+            counters,
+            held_back,
+        }
     }
 
     #[test]
@@ -156,6 +188,13 @@ mod tests {
         assert_eq!(text, "[9,[1,2,3,4,5,10,0,7,0,0,0,0]]");
         let read: Row = serde_json::from_str(&text).unwrap();
         assert_eq!(read.status(), (QueueId(9), status(10, 1)));
+        // Of a queue whose rate holds something back it says more.
+        let held_back = HeldBack { messages: 7, wait_ms: 20, publishes: 3 };
+        let held = QueueStatus { held_back, ..status(10, 1) };
+        let text = serde_json::to_string(&Row::of(QueueId(9), &held)).unwrap();
+        assert_eq!(text, "[9,[1,2,3,4,5,10,0,7,0,0,0,0],[7,20,3]]");
+        let read: Row = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.status(), (QueueId(9), held));
     }
 
     #[test]

@@ -116,6 +116,10 @@ pub(super) enum Event {
     Lock {
         number: usize,
     },
+    /// Somebody publishes to a queue with a rate, consumes from one, or declares them.
+    Rated {
+        number: usize,
+    },
 }
 
 /// Events in the order of their time; those of one instant in the order in which they were noted.

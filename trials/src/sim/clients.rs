@@ -18,6 +18,7 @@ mod pauser;
 mod peeker;
 pub(super) mod plans;
 mod publisher;
+mod rated;
 mod retrier;
 mod streams;
 mod sweeper;
@@ -60,6 +61,8 @@ use pauser::Pauser;
 use peeker::Peeker;
 use plans::{Changes, PUBLISHERS, ROVERS};
 use publisher::Publisher;
+use rated::Rated;
+pub use rated::RatedCounts;
 use retrier::Retrier;
 pub use streams::StreamCounts;
 use streams::Streams;
@@ -88,6 +91,7 @@ enum Who {
     Retrier,
     Streams,
     Locks,
+    Rated,
 }
 
 /// What clients see of the world.
@@ -214,6 +218,8 @@ pub(super) struct Clients {
     streams: Option<Streams>,
     /// None: nobody wants a lock.
     locks: Option<Locks>,
+    /// None: no queue has a rate.
+    rated: Option<Rated>,
     /// Nobody leaves of his own will.
     is_steady: bool,
     /// Nothing comes in, and consumers settle all they get.
@@ -274,6 +280,7 @@ impl Clients {
             retrier: size.has_operations.then(|| Retrier::new(seed)),
             streams: size.has_streams.then(|| Streams::new(seed)),
             locks: size.has_locks.then(|| Locks::new(seed)),
+            rated: size.has_rates.then(|| Rated::new(seed)),
             is_steady: false,
             is_draining: false,
             plans,
@@ -481,6 +488,22 @@ impl Clients {
         }
     }
 
+    /// Those who have to do with queues that have rates.
+    pub(super) fn rated_actors(&self) -> usize {
+        self.rated.as_ref().map_or(0, Rated::actors)
+    }
+
+    pub(super) fn rated_acts(&mut self, number: usize, outside: &mut Outside<'_>) {
+        let mood = rated::Mood { is_draining: self.is_draining, is_steady: self.is_steady };
+        if let Some(rated) = &mut self.rated {
+            rated.act(number, mood, outside);
+        }
+    }
+
+    pub(super) fn rated_counts(&self) -> RatedCounts {
+        self.rated.as_ref().map(Rated::counts).unwrap_or_default()
+    }
+
     pub(super) fn stream_counts(&self) -> StreamCounts {
         self.streams.as_ref().map(Streams::counts).unwrap_or_default()
     }
@@ -577,6 +600,11 @@ impl Clients {
                     locks.answered(session, life, answer, outside);
                 }
             }
+            Some(Who::Rated) => {
+                if let Some(rated) = &mut self.rated {
+                    rated.answered(session, life, answer, outside);
+                }
+            }
             // An older session's answers are on a connection that nobody reads.
             None => {}
         }
@@ -606,6 +634,9 @@ impl Clients {
         }
         if self.locks.as_ref().is_some_and(|it| it.is_session(session, life)) {
             return Some(Who::Locks);
+        }
+        if self.rated.as_ref().is_some_and(|it| it.is_session(session, life)) {
+            return Some(Who::Rated);
         }
         let publisher = self.publishers.iter().position(|publisher| is_home(publisher.home));
         let consumer = || self.consumers.iter().position(|consumer| is_home(consumer.home));
@@ -646,6 +677,7 @@ impl Clients {
         self.retrier.iter_mut().for_each(|retrier| retrier.disconnected(node));
         self.streams.iter_mut().for_each(|streams| streams.disconnected(node));
         self.locks.iter_mut().for_each(|locks| locks.disconnected(node));
+        self.rated.iter_mut().for_each(|rated| rated.disconnected(node));
         self.dead_letter_workers[node].end();
     }
 
@@ -660,6 +692,7 @@ impl Clients {
         self.is_draining = true;
         self.control.forget();
         self.streams.iter_mut().for_each(Streams::drain);
+        self.rated.iter_mut().for_each(Rated::drain);
     }
 
     /// Whether every queue reports nothing, asked after the last answer to a publisher.
@@ -667,7 +700,8 @@ impl Clients {
         let go_on = self.pauser.as_ref().is_none_or(Pauser::is_quiet);
         let is_read = self.streams.as_ref().is_none_or(Streams::is_drained);
         let is_answered = self.locks.as_ref().is_none_or(Locks::is_quiet);
-        self.control.is_drained() && self.is_quiet() && go_on && is_read && is_answered
+        let is_fed = self.rated.as_ref().is_none_or(Rated::is_drained);
+        self.control.is_drained() && self.is_quiet() && go_on && is_read && is_answered && is_fed
     }
 
     /// What is wrong in what leaders know of consumers and of what they hold.
@@ -703,6 +737,7 @@ impl Clients {
         self.pauser.iter().for_each(|pauser| pauser.complain(diary));
         self.streams.iter_mut().for_each(|streams| streams.drained(diary));
         self.locks.iter().for_each(|locks| locks.complain(diary));
+        self.rated.iter_mut().for_each(|rated| rated.drained(diary));
         self.control.drained(diary);
     }
 

@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum as _};
 
-use super::{AmqpCounts, Counts, LockCounts, Outcome, Size, StreamCounts, Versions, planted, run};
+use super::{
+    AmqpCounts, Counts, LockCounts, Outcome, RatedCounts, Size, StreamCounts, Versions, planted,
+    run,
+};
 use crate::checker::Verdict;
 
 /// What to run.
@@ -66,6 +69,9 @@ pub struct Simulation {
     /// Let some want locks, and write values beside them. There are none in versions below 10
     #[arg(long)]
     locks: bool,
+    /// Let there be queues with rates. There are none in versions below 10
+    #[arg(long)]
+    rated: bool,
     /// What the nodes' programs read and write, if the seed's number does not decide it
     #[arg(long)]
     versions: Option<Versions>,
@@ -162,8 +168,8 @@ impl Simulation {
         let (is_aimed, has_sessions, has_policies) = (self.aimed, self.sessions, self.policies);
         let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
         let (has_operations, has_streams) = (self.operations, self.streams);
-        let has_locks = self.locks;
-        let size = Size { has_operations, has_streams, has_locks, ..size };
+        let (has_locks, has_rates) = (self.locks, self.rated);
+        let size = Size { has_operations, has_streams, has_locks, has_rates, ..size };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -202,10 +208,11 @@ impl Simulation {
         let operations = if self.operations { " --operations" } else { "" };
         let streams = if self.streams { " --streams" } else { "" };
         let locks = if self.locks { " --locks" } else { "" };
+        let rated = if self.rated { " --rated" } else { "" };
         let bug = self.bug.as_ref().map(|bug| format!(" --bug {bug}")).unwrap_or_default();
         format!(
             "trials sim --nodes {nodes} --seed {seed} --seeds 1 --load-ms {load_ms} \
-             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{streams}{locks}{versions}{bug} --story"
+             --healed-ms {healed_ms} --calm-ms {calm_ms}{damage}{members}{aimed}{sessions}{policies}{operations}{streams}{locks}{rated}{versions}{bug} --story"
         )
     }
 }
@@ -284,6 +291,10 @@ impl Totals {
                 "  locks: {acquired} acquired, {renewed} renewed, {released} released, {lost} lost, {held} times another \
                  had it; {written} values written; judged: {judged} pairs of leases"
             );
+        }
+        let RatedCounts { went, published } = self.counts.rated;
+        if went > 0 {
+            println!("  rates: {went} messages went through one, of {published} published");
         }
         let Counts { raised, outdated, .. } = self.counts;
         if raised > 0 {

@@ -85,6 +85,8 @@ const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
 /// Some want locks. There are faults enough for leaders to change while leases run, and clocks that jump.
 const LOCK_SEEDS: Seeds = Seeds { options: &["--locks", "--calm-ms", "300"], ..CLOCK_SEEDS };
+/// There are queues with rates.
+const RATED_SEEDS: Seeds = Seeds { options: &["--rated", "--calm-ms", "300"], ..SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
 const REFUSED_SESSION_SEEDS: Seeds =
     Seeds { options: &["--sessions", "--aimed", "--calm-ms", "300"], ..MANY_SEEDS };
@@ -108,6 +110,8 @@ const PEEK_SEEDS: Seeds = Seeds { first: 4, step: 7, ..SEEDS };
 const PAUSED: &[&str] = &["after it was paused"];
 /// A reader goes on behind what it should get, and that is kept.
 const GAP: &[&str] = &["with a gap behind", "went on at", "a gap before"];
+/// A queue gives out more than its rate allows.
+const RATE: &[&str] = &["beside the rate"];
 /// A stream has lost its first messages, or some in the middle.
 const HOLES: &[&str] = &["and a replica has none before", "are not where they should be"];
 const FULL: &[&str] =
@@ -183,6 +187,9 @@ const PLANTED: &[Planted] = &[
     planted("lock_term_unnoticed", LEASE_RUNS, LOCK_SEEDS, None),
     planted("lock_token_reused", &["both hold lock", "renewed"], LOCK_SEEDS, None),
     planted("replica_settles_less", &["says that its replica of group"], SEEDS, None),
+    planted("leader_has_tokens", RATE, RATED_SEEDS, None),
+    planted("requeue_uncharged", RATE, RATED_SEEDS, None),
+    planted("intake_uncharged", RATE, RATED_SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 

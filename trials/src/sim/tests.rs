@@ -241,6 +241,22 @@ fn streams_hold_through_crashes() {
     holds(3..4, upgraded);
 }
 
+fn with_rates(nodes: usize) -> Size {
+    let (has_rates, versions) = (true, Versions::Newest);
+    Size { has_rates, versions, load_ms: 3_000, ..short(nodes) }
+}
+
+#[test]
+fn rates_are_kept_through_crashes() {
+    for (nodes, seeds) in [(1, 1..3), (3, 1..7), (5, 7..8)] {
+        let count = seeds.end - seeds.start;
+        let RatedCounts { went, published } = holds(seeds, with_rates(nodes)).rated;
+        assert!(went > 600 * count && published > 300 * count, "{went} of {published}");
+    }
+    let upgraded = Size { versions: Versions::Upgrade, ..with_rates(3) };
+    holds(3..4, upgraded);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_history_of_streams() {
     let (one, two) = (run(9, with_streams(3)), run(9, with_streams(3)));

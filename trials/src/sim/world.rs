@@ -143,6 +143,9 @@ impl World {
         for number in 0..clients.lock_actors() {
             agenda.after(chance.within(0, 50_000), Event::Lock { number });
         }
+        for number in 0..clients.rated_actors() {
+            agenda.after(chance.within(0, 50_000), Event::Rated { number });
+        }
         (0..nodes).for_each(|node| agenda.after(1_000, Event::DeadLetterWorker { node }));
         let mut network = network;
         (0..nodes).for_each(|node| network.set_mute(node, true));
@@ -292,6 +295,11 @@ impl World {
                 let next = self.chance.within(2_000, 120_000);
                 self.agenda.after(next, event);
                 self.ask_clients(|clients, outside| clients.lock_acts(number, outside));
+            }
+            Event::Rated { number } => {
+                let next = self.chance.within(2_000, 60_000);
+                self.agenda.after(next, event);
+                self.ask_clients(|clients, outside| clients.rated_acts(number, outside));
             }
             Event::Operator => self.operate(),
             Event::DeadLetterWorker { node } => {

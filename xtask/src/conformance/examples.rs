@@ -1,4 +1,5 @@
-//! examples: the programs in the pages about queues, streams and locks, run as a reader would run them.
+//! examples: the programs in the pages about queues, streams, subscriptions, rates and locks, run as a reader would run
+//! them.
 //!
 //! Each is a case, with the lines that all of its page assume before it. It must end well, and what it
 //! prints must be what stands as a comment behind its `print`.
@@ -24,7 +25,8 @@ pub(super) const EXAMPLES: Suite = Suite {
 };
 
 /// Each with how many examples it has at least: fewer were not found, but overlooked.
-const PAGES: &[(&str, usize)] = &[("queues", 8), ("streams", 5), ("locks", 3)];
+const PAGES: &[(&str, usize)] =
+    &[("queues", 8), ("streams", 5), ("subscriptions", 2), ("locks", 3), ("rate-limits", 2)];
 /// Where the examples think that the broker is.
 const ADDRESS: &str = "amqp://guest:guest@127.0.0.1:5672";
 /// And its HTTP API.

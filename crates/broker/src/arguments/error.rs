@@ -93,6 +93,8 @@ pub(crate) enum ArgumentProblem {
     InvalidLocator,
     InvalidStrategy,
     InvalidMaxAge,
+    InvalidRate(String),
+    InvalidBytesRate(String),
     InvalidRetryType,
     /// `x-dead-letter-routing-key` without an exchange.
     RoutingKeyWithoutExchange,

@@ -111,6 +111,9 @@ impl Declaration {
         }
         names::check_possible(Kind::Queue, &self.name)?;
         known::validate(&self.vhost, &self.name, &self.arguments)?;
+        if let Some((argument, value)) = known::not_there(&self.arguments, agreed) {
+            return Err(DeclareError::NotImplemented { argument, value });
+        }
         match queue_type {
             QueueType::Classic => Ok(()),
             QueueType::Quorum => self.check_properties(),

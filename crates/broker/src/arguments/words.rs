@@ -88,6 +88,12 @@ fn invalid_argument(
         ArgumentProblem::InvalidLocator => "invalid_queue_locator_arg".to_owned(),
         ArgumentProblem::InvalidStrategy => "invalid_dlx_strategy".to_owned(),
         ArgumentProblem::RoutingKeyWithoutExchange => "routing_key_but_no_dlx_defined".to_owned(),
+        ArgumentProblem::InvalidRate(text) => {
+            format!("\"expected a rate such as 500/s, 1000/m or 10/h, got '{text}'\"")
+        }
+        ArgumentProblem::InvalidBytesRate(text) => {
+            format!("\"expected a rate such as 500kB/s or 2MiB/s, got '{text}'\"")
+        }
         ArgumentProblem::InvalidMaxAge => "invalid_max_age".to_owned(),
         ArgumentProblem::NoStream => "a subscription needs the name of its stream".to_owned(),
         ArgumentProblem::InvalidStart => "invalid_stream_offset_arg".to_owned(),

@@ -65,8 +65,7 @@ impl Tx {
                 self.batch(group).enqueue_with(queues, attributes, head, body);
             });
             for target in route.guarded() {
-                let (level, attributes) = (asked.level(target), asked.attributes(target.dedups));
-                let message = Candidate::new(level, attributes, head, body, Then::Append(None));
+                let message = Candidate::new(target, asked, head, body, Then::Append(None));
                 self.candidate_bytes += message.bytes();
                 self.candidate_queues.insert(target.queue);
                 self.candidates.push((target.group, message));

@@ -191,9 +191,7 @@ impl Requests {
             }
         });
         for target in route.guarded() {
-            let attributes = asked.attributes(target.dedups);
-            let level = asked.level(target);
-            let message = Candidate::new(level, attributes, head, body, Then::Append(run));
+            let message = Candidate::new(target, asked, head, body, Then::Append(run));
             self.capacity.add(target.group, message);
         }
     }

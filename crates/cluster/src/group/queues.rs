@@ -17,7 +17,7 @@ use crate::digests::Digests;
 use crate::exchange::{Now, SegmentExtent};
 use crate::group_time::GroupTime;
 use crate::inbox::{Taken, Verdict};
-use crate::limits::{JOIN_WAIT_MS, RELINK_MS};
+use crate::limits::{JOIN_WAIT_MS, RELINK_MS, SUCCESSION_MS};
 use crate::peer::message::Message;
 use crate::queues::{self, GroupEffect, Queues};
 use crate::replica::Replica;
@@ -244,7 +244,9 @@ impl QueueGroup {
         self.time.lead_in(term, now, self.queues.machine().time_ms());
         self.set_now(now);
         self.joined.clear();
-        self.queues.lead();
+        // Nobody led a group that has this replica alone.
+        let is_alone = self.group.replica.log().is_alone();
+        self.queues.lead(if is_alone { 0 } else { SUCCESSION_MS });
         self.queues.lead_locks(term, heard);
     }
 

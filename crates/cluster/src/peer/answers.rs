@@ -1,8 +1,8 @@
 //! Answers of a group's leader on their way to the node of the session that asked.
 
 use machine::{
-    AttachError, CloseError, Counters, GroupId, NodeId, QueueDescription, QueueId, QueueStatus,
-    Version,
+    AttachError, CloseError, Counters, GroupId, HeldBack, NodeId, QueueDescription, QueueId,
+    QueueStatus, Version,
 };
 
 use super::Error;
@@ -307,7 +307,9 @@ fn decode_delivery(reader: &mut Reader, group: GroupId) -> Result<Delivery, Erro
 }
 
 fn encode_status(out: &mut Gather, status: &QueueStatus) {
-    let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = *status;
+    // What rates hold back is in descriptions, and who declares a queue is not told.
+    let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back: _ } =
+        *status;
     let Counters {
         enqueued,
         enqueued_bytes,
@@ -345,6 +347,7 @@ fn decode_status(reader: &mut Reader) -> Result<QueueStatus, Error> {
             duplicates: reader.number()?,
             checksum: u64::from_le_bytes(reader.array()?),
         },
+        held_back: HeldBack::default(),
     })
 }
 

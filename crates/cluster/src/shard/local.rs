@@ -51,7 +51,7 @@ impl Local {
     pub(super) fn new(node: NodeId) -> Self {
         let group = GroupId::local(node);
         let mut queues = Queues::new(group, QueueMachine::new());
-        queues.lead();
+        queues.lead(0);
         queues.start_dispatch(&mut Vec::new());
         Self {
             group,

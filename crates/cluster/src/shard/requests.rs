@@ -273,14 +273,13 @@ impl Shard {
                     GroupEffect::Answer(session, Answer::Locked { ticket, result: Err(why) })
                 }));
             }
-            Request::Admit { ticket, queue, sizes, .. } => {
-                let refused = match self.queues(group) {
-                    Some(queues) => queues.admit(queue, &sizes),
-                    None => Vec::new(),
-                };
-                group_effects
-                    .push(GroupEffect::Answer(session, Answer::Admitted { ticket, refused }));
-            }
+            Request::Admit { ticket, queue, sizes, .. } => match self.queues(group) {
+                Some(queues) => queues.admit((session, ticket), queue, sizes, &mut group_effects),
+                None => {
+                    let answer = Answer::Admitted { ticket, refused: Vec::new() };
+                    group_effects.push(GroupEffect::Answer(session, answer));
+                }
+            },
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {
                 let result = match self.queues(group) {
                     Some(queues) => queues.close_queue(session, queue, if_unused, if_empty),

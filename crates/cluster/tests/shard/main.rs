@@ -6,6 +6,7 @@ mod checkpoints;
 mod node;
 mod peeks;
 mod queues;
+mod rates;
 mod streams;
 mod subscriptions;
 

@@ -342,6 +342,7 @@ impl CatalogCommand {
             Self::PutPolicy { spec, .. } if spec.rules.max_age_ms.is_some() => {
                 (25, Version::STREAMS)
             }
+            Self::PutPolicy { spec, .. } if !spec.rules.rates.is_none() => (25, Version::RATES),
             Self::PutPolicy { .. } => (25, Version::POLICIES),
             Self::DeletePolicy { .. } => (26, Version::POLICIES),
             Self::SetTopicPermissions { .. } => (27, Version::POLICIES),

@@ -107,9 +107,13 @@ impl Queue {
         let is_history = exchange_of(&self.name).is_some();
         let plain = Target { is_history, ..Target::plain(self.id, self.group) };
         let Some(features) = self.features() else { return plain };
+        let refuses = features.overflow != Overflow::DropHead && features.has_length_limit();
+        let enqueue = features.rates.enqueue;
+        let burst = enqueue.map_or(0, |rate| rate.default_burst());
         Target {
             max_priority: features.max_priority,
-            is_guarded: features.overflow != Overflow::DropHead && features.has_length_limit(),
+            is_guarded: refuses || enqueue.is_some(),
+            asked_max: u32::try_from(burst).unwrap_or(u32::MAX),
             dedups: features.dedup.is_some(),
             ..plain
         }

@@ -9,8 +9,11 @@ pub struct Target {
     pub group: GroupId,
     /// The queue has a level for each priority up to this.
     pub max_priority: u8,
-    /// It refuses messages at a limit: its leader is asked first.
+    /// It refuses messages at a limit, or has a rate for what comes in: its leader is asked first.
     pub is_guarded: bool,
+    /// Messages that its leader is asked about at once, at most: of a queue with a rate for what comes in. 0: that does
+    /// not matter.
+    pub asked_max: u32,
     /// It leaves out messages whose key came lately.
     pub dedups: bool,
     /// It is the history of an exchange: nobody to whom the message was routed.
@@ -20,6 +23,14 @@ pub struct Target {
 impl Target {
     /// A queue without features.
     pub fn plain(queue: QueueId, group: GroupId) -> Self {
-        Self { queue, group, max_priority: 0, is_guarded: false, dedups: false, is_history: false }
+        Self {
+            queue,
+            group,
+            max_priority: 0,
+            is_guarded: false,
+            asked_max: 0,
+            dedups: false,
+            is_history: false,
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
-    ENTRY_VERSION, FROM, KEEP_CHAIN, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS, SETTLE,
+    ENTRY_VERSION, FROM, KEEP_CHAIN, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS,
+    SETTLE,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};

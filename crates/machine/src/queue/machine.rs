@@ -79,6 +79,8 @@ pub struct QueueMachine {
     is_awaited: bool,
     /// Of the bytes of the entry that is applied next.
     checksum: u32,
+    /// For so long from when messages go out the leader before may give out some, too, ms.
+    succession_ms: u64,
 }
 
 impl Default for QueueMachine {
@@ -105,6 +107,7 @@ impl Default for QueueMachine {
             now_ms: 0,
             timers: BTreeSet::new(),
             is_awaited: false,
+            succession_ms: 0,
         }
     }
 }
@@ -397,6 +400,9 @@ impl QueueMachine {
             && let Some(queue) = &mut self.slots[place]
         {
             queue.lead(self.now_ms);
+            if self.is_dispatching {
+                queue.begin_new(self.now_ms);
+            }
             self.touched.push(place);
         }
         effects.push(Effect::Created { queue: id });
@@ -479,7 +485,7 @@ impl QueueMachine {
             for place in &touched {
                 self.look_if_held(*place);
                 if let Some(queue) = &mut self.slots[*place] {
-                    queue.serve_entry(time_ms, effects);
+                    queue.serve_entry(time_ms, self.now_ms, effects);
                     queue.look_ahead(self.now_ms);
                     self.is_awaited |= queue.is_held_up();
                     if queue.has_settles() {
@@ -501,7 +507,7 @@ impl QueueMachine {
 /// What can be asked.
 impl QueueMachine {
     pub fn status(&self, queue: QueueId) -> Option<QueueStatus> {
-        self.queue(queue).filter(|queue| !queue.is_gone).map(Queue::status)
+        self.queue(queue).filter(|queue| !queue.is_gone).map(|queue| queue.status(self.now_ms))
     }
 
     /// Which messages a store keeps, wherever they are: of a queue, or of a level of it. Whoever looks after

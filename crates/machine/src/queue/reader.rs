@@ -87,7 +87,7 @@ impl Reader {
         let ready_ms = cx.time_ms.saturating_add(delay_ms.unwrap_or(0));
         let queue_ttl = cx.features.and_then(|features| features.message_ttl_ms);
         let ttl = [ttl_ms, queue_ttl].into_iter().flatten().min();
-        let counts_bytes = cx.features.is_some_and(|features| features.max_length_bytes.is_some());
+        let counts_bytes = cx.features.is_some_and(Features::counts_bytes);
         let is_delayed = delay_ms.is_some_and(|delay| delay > 0);
         if ttl.is_none() && !is_delayed && !counts_bytes {
             return;

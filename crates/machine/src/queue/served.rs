@@ -1,12 +1,13 @@
 //! A queue on the node that leads it: what goes out, what is thrown away, what falls due.
 
 use super::level::Level;
+use super::pace::Pace;
 use super::{Admitted, Effect, Queue, stream};
 use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::dispatch;
+use crate::scheduler::dispatch::{dispatch, dispatch_within};
 use crate::settings::{Overflow, Retention};
 
 impl Queue {
@@ -27,10 +28,13 @@ impl Queue {
         self.timer = None;
         self.aged_ms = 0;
         self.subscribers.forget();
+        self.pace = None;
     }
 
-    /// All that may have come have: consumers are served, or the queue is over.
-    pub(super) fn begin(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+    /// All that may have come have: consumers are served, or the queue is over. Who led it before may give out messages
+    /// up to `tokens_from_ms`: rates let nothing go before that.
+    pub(super) fn begin(&mut self, now_ms: u64, tokens_from_ms: u64, effects: &mut Vec<Effect>) {
+        self.pace = self.rates().and_then(|rates| Pace::empty(&rates, tokens_from_ms));
         if self.has_lost {
             self.close_if_unused(true, effects);
         }
@@ -40,6 +44,11 @@ impl Queue {
             dispatch(self.main.reading(), &mut self.consumers, now_ms, effects);
         }
         self.trim();
+    }
+
+    /// It came to be just now: nobody has given out anything of it.
+    pub(super) fn begin_new(&mut self, now_ms: u64) {
+        self.pace = self.rates().and_then(|rates| Pace::full(&rates, now_ms));
     }
 
     /// Whether anything here has to do with time, limits or dead letters.
@@ -59,9 +68,9 @@ impl Queue {
             self.levels_mut().filter_map(|level| level.reading().release_due(now_ms)).min();
         if let Some(due_ms) = due_ms {
             // Who waits gets what is due, also what may not wait after that; but nothing that had expired.
-            self.dispatch(due_ms, effects);
+            self.dispatch(due_ms, now_ms, effects);
         }
-        self.dispatch(now_ms.saturating_add(1), effects);
+        self.dispatch(now_ms.saturating_add(1), now_ms, effects);
     }
 
     fn retain(&mut self, retention: Retention, now_ms: u64) {
@@ -75,14 +84,26 @@ impl Queue {
         }
     }
 
-    fn dispatch(&mut self, before_ms: u64, effects: &mut Vec<Effect>) {
+    fn dispatch(&mut self, before_ms: u64, now_ms: u64, effects: &mut Vec<Effect>) {
         // In a paused queue nobody is given anything; time goes on.
         let mut is_held_up = self.settings.is_paused;
+        let mut budget = self.pace.as_mut().and_then(|pace| pace.out.as_mut());
+        if let Some(budget) = &mut budget {
+            budget.begin(now_ms);
+        }
         for level in self.levels.iter_mut().rev().chain([&mut self.main]) {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
-                dispatch(level.reading(), &mut self.consumers, before_ms, effects);
-                is_held_up = level.reading().is_held_up();
+                let (reading, consumers) = (level.reading(), &mut self.consumers);
+                match &mut budget {
+                    None => dispatch(reading, consumers, before_ms, effects),
+                    Some(budget) => {
+                        dispatch_within(budget, reading, consumers, before_ms, effects);
+                    }
+                }
+                // Nor is one that waits for a token.
+                let waits = budget.as_ref().is_some_and(|budget| budget.due_ms().is_some());
+                is_held_up = waits || level.reading().is_held_up();
             }
             level.reading().expire(before_ms);
             level.reader.hand_out(effects);
@@ -90,14 +111,14 @@ impl Queue {
     }
 
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
-    pub(super) fn serve_entry(&mut self, time_ms: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn serve_entry(&mut self, time_ms: u64, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.is_plain() {
             return self.serve_plainly(effects);
         }
         if let Some(retention) = self.retention() {
             return self.retain(retention, time_ms);
         }
-        self.dispatch(time_ms, effects);
+        self.dispatch(time_ms, now_ms, effects);
         // What may not wait and nobody took has expired; it does not take up room.
         self.levels_mut().for_each(|level| level.reading().expire(time_ms.saturating_add(1)));
         self.trim();
@@ -192,6 +213,8 @@ impl Queue {
         }
         // Who has credit takes what comes before it counts, those first that were admitted already.
         let free = if self.settings.is_paused { 0 } else { self.consumers.free_credit() };
+        let budget = self.pace.as_ref().and_then(|pace| pace.out.as_ref());
+        let free = budget.map_or(free, |budget| free.min(budget.messages()));
         let taken = free.min(self.admitted.count);
         let mut free = free - taken;
         let length_admitted = self.admitted.count - taken;
@@ -260,6 +283,7 @@ impl Queue {
             return [too_old, self.subscribers.look_at_ms()].into_iter().flatten().min();
         }
         let levels = self.levels().filter_map(Level::next_due).min();
-        [levels, self.unused_until_ms()].into_iter().flatten().min()
+        let rate = self.pace.as_ref().and_then(|pace| pace.due_ms());
+        [levels, self.unused_until_ms(), rate].into_iter().flatten().min()
     }
 }

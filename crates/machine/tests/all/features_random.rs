@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{
     Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
     Features, MessageState, Outcome, Overflow, PeekFilter, Position, QueueId, QueueMachine,
-    QueueSettings, QueueStatus, Ranges, Retry, SessionId, Version,
+    QueueSettings, QueueStatus, Ranges, Rates, Retry, SessionId, Version,
 };
 use proptest::prelude::*;
 
@@ -50,6 +50,7 @@ fn features() -> impl Strategy<Value = Features> {
                 stream: None,
                 subscription: None,
                 expires_ms: None,
+                rates: Rates::default(),
             }
         })
 }

@@ -15,9 +15,9 @@ use machine::{
     Destination, Effect, EntryReader, Event, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy,
     HashProperty, LimitChange, LockCommand, LockHolder, LockReply, LockValue, LockView, NoHeaders,
     NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
-    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retention, Retry, SessionId,
-    SessionOwner, StreamOffset, UserLimits, Value, Version, VhostLimitsChange, VhostMetadata,
-    check_commands,
+    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Retention, Retry,
+    SessionId, SessionOwner, StreamOffset, UserLimits, Value, Version, VhostLimitsChange,
+    VhostMetadata, check_commands,
 };
 
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -537,6 +537,54 @@ fn that_a_chain_is_kept_is_read_from_entries_and_snapshots() {
     assert_eq!((restored.chain(), restored.digest()), (machine.chain(), machine.digest()));
 }
 
+/// Every rate that there is.
+fn rates() -> Rates {
+    Rates {
+        dequeue: Rate::new(500, 1_000),
+        dequeue_burst: Some(50),
+        dequeue_bytes: Rate::new(2 << 20, 60_000),
+        enqueue: Rate::new(10, 3_600_000),
+    }
+}
+
+#[test]
+fn snapshots_of_queues_with_rates_are_read() {
+    let mut machine = QueueMachine::new().reading(Version::RATES);
+    let features = Features { max_length: Some(9), rates: rates(), ..Features::default() };
+    let features = Some(Box::new(features));
+    let settings = QueueSettings { is_durable: true, features, ..QueueSettings::default() };
+    let mut batch = kept_marks_batch();
+    batch.create_queue(QueueId(3), &settings);
+    batch.enqueue(&[QueueId(3)], &[b"head"], b"a body whose bytes count");
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    machine.apply(at, &batch.stamp(at.time_ms), &mut Vec::new()).expect("our own entry");
+    let bytes = golden("queues-rates-v7.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(restored.settings(QueueId(3)), Some(&settings));
+}
+
+#[test]
+fn a_policy_with_rates_is_read() {
+    let rules = PolicyRules { max_age_ms: Some(7), rates: rates(), ..PolicyRules::default() };
+    let command = CatalogCommand::PutPolicy {
+        vhost: "/".into(),
+        name: "slow".into(),
+        kind: PolicyKind::Operator,
+        spec: Box::new(PolicySpec {
+            pattern: "^q".into(),
+            applies_to: AppliesTo::Queues,
+            priority: 1,
+            rules,
+            definition: Arguments::new(),
+        }),
+    };
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    let bytes = golden("rates-policy-v1.hex", &bytes);
+    assert_eq!(CatalogCommand::decode(&bytes), Ok(command));
+}
+
 /// Some of everything that a catalog of one node knows.
 fn catalog() -> Catalog {
     let mut world = World::new();
@@ -793,6 +841,7 @@ fn commands_with_policies() -> Vec<CatalogCommand> {
         dead_letter_key: Some("key".into()),
         alternate: Some("spare".into()),
         max_age_ms: None,
+        rates: Rates::default(),
     };
     let put = |name: &str, kind, applies_to, priority, rules| {
         let definition = Arguments::new().with("max-length", Value::I64(3));
@@ -1056,6 +1105,7 @@ fn features_batch() -> Batch {
         dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
         stream: None,
         subscription: None,
+        rates: Rates::default(),
     };
     let features = Some(Box::new(features));
     let mut batch = Batch::new();

@@ -4,7 +4,8 @@ use crate::world::World;
 use machine::{
     AppliesTo, Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Corrupt,
     DeadLetter, ExchangeKind, ExchangeSpec, Features, Kind, Overflow, PolicyKind, PolicyRules,
-    PolicySpec, QueueHome, QueueSettings, QueueSpec, QueueType, Refusal, Value, Version, limits,
+    PolicySpec, QueueHome, QueueSettings, QueueSpec, QueueType, Rate, Rates, Refusal, Value,
+    Version, limits,
 };
 
 const VHOST: &str = "/";
@@ -163,6 +164,35 @@ fn limits_are_the_smallest_and_the_rest_is_said_by_the_queue_first() {
     assert!(queue.target().is_guarded);
     let governed = queue.governed().unwrap();
     assert_eq!(governed.operator_policy.as_deref(), Some("o"));
+}
+
+#[test]
+fn of_rates_the_slowest_counts_whoever_says_it() {
+    let mut world = world();
+    let rate = |count, per_ms| Rate::new(count, per_ms);
+    let rules = |rates| PolicyRules { rates, ..PolicyRules::default() };
+    let fast = Rates { dequeue: rate(500, 1_000), enqueue: rate(60, 60_000), ..Rates::default() };
+    let policy = put("p", PolicyKind::User, ".*", 0, rules(fast));
+    let early = world.catalog.check(&policy);
+    assert!(matches!(early, Err(Refusal::NotYet { since: Version::RATES, .. })), "{early:?}");
+    world.apply(CatalogCommand::RaiseVersion { to: Version::RATES });
+    let mut own = plain();
+    features(&mut own).rates = Rates { dequeue_burst: Some(7), ..Rates::default() };
+    declare(&mut world, "q", own);
+    world.apply(policy);
+    let rates = |world: &World| {
+        let queue = world.catalog.queue(VHOST, "q").unwrap();
+        (queue.features().unwrap().rates, queue.target().is_guarded)
+    };
+    assert_eq!(rates(&world), (Rates { dequeue_burst: Some(7), ..fast }, true));
+    let slow = Rates { dequeue: rate(1_000, 60_000), enqueue: rate(5, 1_000), ..Rates::default() };
+    world.apply(put("o", PolicyKind::Operator, ".*", 0, rules(slow)));
+    let both = Rates { dequeue: slow.dequeue, dequeue_burst: Some(7), ..fast };
+    assert_eq!(rates(&world), (both, true), "a message a second is slower than five");
+    world.apply(delete("p", PolicyKind::User));
+    world.apply(delete("o", PolicyKind::Operator));
+    let own = Rates { dequeue_burst: Some(7), ..Rates::default() };
+    assert_eq!(rates(&world), (own, false));
 }
 
 #[test]

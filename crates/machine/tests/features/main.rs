@@ -6,6 +6,7 @@ mod delays;
 mod lifetimes;
 mod limits;
 mod order;
+mod rates;
 mod returns;
 mod streams;
 mod subscriptions;

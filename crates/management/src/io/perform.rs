@@ -17,8 +17,8 @@ use super::change::{change, note, put_user};
 use super::import::Differing;
 use super::response::response;
 use super::{
-    asking, backup, books, client, connections, deaths, history, import, live, locks, model, neighbours,
-    peeks, problems, retries,
+    asking, backup, books, client, connections, deaths, history, import, live, locks, model,
+    neighbours, peeks, problems, retries,
 };
 use crate::audit;
 use crate::history::samples::Ranges;

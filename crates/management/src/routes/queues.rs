@@ -1,5 +1,6 @@
 //! Queues: listed, made, deleted, emptied.
 
+use broker::rate;
 use client::QueueSpec;
 use cluster::DescribedQueue;
 use machine::{
@@ -99,6 +100,9 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         return Value::Null;
     };
     fields.extend(more);
+    if let Some(rates) = rates(queue) {
+        fields.insert("rates".to_owned(), rates);
+    }
     fields.insert("paused".to_owned(), queue.pause().is_some().into());
     if let Some(QueuePause { by, since_ms }) = queue.pause() {
         fields.insert("paused_by".to_owned(), by.as_str().into());
@@ -115,6 +119,29 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         }
     }
     Value::Object(fields)
+}
+
+/// The rates that hold for a queue now, as they are written. `None`: it has none.
+fn rates(queue: &Queue) -> Option<Value> {
+    let rates = queue.features().map(|features| features.rates).filter(|rates| !rates.is_none())?;
+    let text = |rate: Option<machine::Rate>| rate.map(rate::shown);
+    let burst = rates.dequeue.map(|rate| rates.dequeue_burst.unwrap_or(rate.default_burst()));
+    Some(json!({
+        "dequeue": text(rates.dequeue),
+        "dequeue_burst": burst,
+        "dequeue_bytes": text(rates.dequeue_bytes),
+        "enqueue": text(rates.enqueue),
+    }))
+}
+
+/// Whether the second of two limits is the larger. Of a rate only that is known which is written as one.
+fn is_larger(before: &Value, now: &Value) -> bool {
+    if let (Some(before), Some(now)) = (before.as_u64(), now.as_u64()) {
+        return now > before;
+    }
+    let read = |value: &Value| value.as_str().and_then(rate::bytes);
+    let rates = read(before).zip(read(now));
+    rates.is_some_and(|(before, now)| before.slower(now) == before)
 }
 
 /// What the policies of a queue say together, as they were given.
@@ -134,9 +161,7 @@ fn policy_definition(catalog: &Catalog, vhost: &str, governed: Option<&Governed>
         };
         for (name, value) in fields {
             // Of two limits the smaller counts.
-            let before = all.get(&name).and_then(Value::as_u64);
-            let is_larger = before.zip(value.as_u64()).is_some_and(|(before, now)| now > before);
-            if !is_larger {
+            if !all.get(&name).is_some_and(|before| is_larger(before, &value)) {
                 all.insert(name, value);
             }
         }
@@ -198,6 +223,9 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
             "dropped": counters.dropped,
             "dead_lettered": counters.dead_lettered,
             "duplicates": counters.duplicates,
+            "held_back": status.held_back.messages,
+            "held_back_ms": status.held_back.wait_ms,
+            "held_back_publishes": status.held_back.publishes,
         },
     });
     match counted {

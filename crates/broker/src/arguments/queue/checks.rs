@@ -1,11 +1,12 @@
 //! What one argument of a queue may be.
 
-use machine::limits::{DEDUP_ENTRIES_MAX, TIME_MS_MAX};
+use machine::limits::{BURST_MAX, DEDUP_ENTRIES_MAX, TIME_MS_MAX};
 use machine::{Arguments, StreamOffset, Value};
 
 use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
 use super::super::offset::{offset_of, word_of};
+use super::super::rate;
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
@@ -169,6 +170,21 @@ pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {
         "hold" | "skip" => Ok(()),
         _ => Err(ArgumentProblem::InvalidBehind),
     }
+}
+
+pub(super) fn rate(value: &Value, _: &Arguments) -> Judged {
+    let text = word(value)?;
+    rate::messages(&text).map(|_| ()).ok_or(ArgumentProblem::InvalidRate(text))
+}
+
+pub(super) fn bytes_rate(value: &Value, _: &Arguments) -> Judged {
+    let text = word(value)?;
+    rate::bytes(&text).map(|_| ()).ok_or(ArgumentProblem::InvalidBytesRate(text))
+}
+
+pub(super) fn burst(value: &Value, arguments: &Arguments) -> Judged {
+    size(value, arguments)?;
+    at_most(value, BURST_MAX as i64)
 }
 
 pub(super) fn max_age(value: &Value, _: &Arguments) -> Judged {

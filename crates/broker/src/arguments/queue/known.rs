@@ -4,7 +4,7 @@
 //! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
 //! those that RabbitMQ of that time does not have.
 
-use machine::{Arguments, Kind, QueueType, Value};
+use machine::{Arguments, Kind, QueueType, Value, Version};
 
 use super::super::compare;
 use super::super::error::{ArgumentProblem, DeclareError, Difference};
@@ -40,6 +40,12 @@ pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
 /// RabbitMQ looks at it only when it is needed.
 pub(super) const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
+pub(super) const RATE: &str = "x-dequeue-rate";
+pub(super) const BURST: &str = "x-dequeue-burst";
+pub(super) const BYTES_RATE: &str = "x-dequeue-bytes-rate";
+pub(super) const ENQUEUE_RATE: &str = "x-enqueue-rate";
+/// It is not built yet, and who asks for it is not to believe that it is at work.
+pub(super) const KEY_RATE: &str = "x-dequeue-rate-per-key";
 pub(super) const DEDUP: &str = "x-message-deduplication";
 pub(super) const DEDUP_TTL: &str = "x-cache-ttl";
 pub(super) const DEDUP_SIZE: &str = "x-cache-size";
@@ -135,11 +141,19 @@ const BEYOND: &[(&str, Check)] = &[
     (DEDUP, checks::boolean),
     (DEDUP_TTL, checks::expires),
     (DEDUP_SIZE, checks::dedup_size),
+    (RATE, checks::rate),
+    (BURST, checks::burst),
+    (BYTES_RATE, checks::bytes_rate),
+    (ENQUEUE_RATE, checks::rate),
 ];
+
+/// What makes a queue's messages wait. Streams do not take it: who reads one has its own pace.
+pub(super) const RATES: &[&str] = &[RATE, BURST, BYTES_RATE, ENQUEUE_RATE, KEY_RATE];
 
 /// Of these, what is compared: as later versions of RabbitMQ do. The plugin that knows the others does
 /// not compare them.
-const COMPARED_BEYOND: &[&str] = &[RETRY_TYPE, RETRY_MIN, RETRY_MAX];
+const COMPARED_BEYOND: &[&str] =
+    &[RETRY_TYPE, RETRY_MIN, RETRY_MAX, RATE, BURST, BYTES_RATE, ENQUEUE_RATE];
 
 fn known_to(queue_type: QueueType) -> &'static [&'static str] {
     match queue_type {
@@ -193,7 +207,22 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
     if queue_type == QueueType::Subscription && arguments.find(READS).is_none() {
         return Err(invalid(READS, ArgumentProblem::NoStream));
     }
+    let is_rate = |argument: &str| queue_type == QueueType::Stream && RATES.contains(&argument);
+    if let Some((argument, _)) = arguments.0.iter().find(|(argument, _)| is_rate(argument)) {
+        return Err(invalid(argument, ArgumentProblem::NotForType(queue_type)));
+    }
     BEYOND.iter().try_for_each(|(argument, check)| judge(argument, *check))
+}
+
+/// The argument that asks for what the cluster, or every version, has not, and its value. A cluster of some older nodes
+/// has no rates.
+pub(super) fn not_there(arguments: &Arguments, agreed: Version) -> Option<(&'static str, String)> {
+    let absent = if agreed >= Version::RATES { &[KEY_RATE][..] } else { RATES };
+    absent.iter().find_map(|name| {
+        let value = arguments.find(name)?;
+        let text = value.text().map(str::to_owned);
+        Some((*name, text.or(value.integer().map(|it| it.to_string())).unwrap_or_default()))
+    })
 }
 
 fn is_text(value: &Value) -> bool {

@@ -3,17 +3,18 @@
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
     Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId, QueueSettings, QueueSpec,
-    QueueType, Retention, Retry, StreamOffset, Subscription, Value,
+    QueueType, Rates, Retention, Retry, StreamOffset, Subscription, Value,
 };
 
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
-    BEHIND, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE, DEDUP_TTL,
-    DELIVERY_LIMIT, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY,
-    RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL, type_of,
+    BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE,
+    DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE,
+    OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL, type_of,
 };
 
 use crate::arguments::age::age_ms;
+use crate::arguments::rate;
 
 /// Total: what is not valid is as if it were not there.
 pub(super) fn of(
@@ -92,6 +93,16 @@ impl<'a> Asked<'a> {
             dedup: (self.is_true(DEDUP) && subscription.is_none()).then(|| self.dedup()),
             stream: None,
             subscription,
+            rates: self.rates(),
+        }
+    }
+
+    fn rates(&self) -> Rates {
+        Rates {
+            dequeue: self.text(RATE).and_then(rate::messages),
+            dequeue_burst: self.number(BURST).filter(|count| rate::is_burst(*count)),
+            dequeue_bytes: self.text(BYTES_RATE).and_then(rate::bytes),
+            enqueue: self.text(ENQUEUE_RATE).and_then(rate::messages),
         }
     }
 

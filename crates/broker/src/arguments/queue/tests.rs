@@ -1,4 +1,4 @@
-use machine::{QueueType, Refusal, Retention, Value};
+use machine::{QueueType, Rate, Rates, Refusal, Retention, Value};
 
 use super::super::error::{ArgumentProblem, Compared};
 use super::super::samples::{Node, text};
@@ -80,6 +80,14 @@ fn a_wrong_argument_is_refused_with_what_is_wrong() {
         ("x-cache-ttl", Value::I8(0), P::Zero),
         ("x-cache-size", Value::I8(0), P::Zero),
         ("x-cache-size", Value::I32(1_000_001), P::MaxExceeded(1_000_001)),
+        ("x-dequeue-rate", text("fast"), P::InvalidRate("fast".into())),
+        ("x-dequeue-rate", text("0/s"), P::InvalidRate("0/s".into())),
+        ("x-dequeue-rate", Value::I32(5), P::UnacceptableType { got: Value::I32(5) }),
+        ("x-dequeue-burst", Value::I32(0), P::Zero),
+        ("x-dequeue-burst", Value::I32(-2), P::Negative(-2)),
+        ("x-dequeue-burst", text("5"), P::ExpectedInteger { got: text("5") }),
+        ("x-dequeue-bytes-rate", text("5XB/s"), P::InvalidBytesRate("5XB/s".into())),
+        ("x-enqueue-rate", text("2MiB/s"), P::InvalidRate("2MiB/s".into())),
     ];
     for (argument, value, problem) in cases {
         assert_eq!(wrong(&[(argument, value)]), (argument.into(), problem));
@@ -137,7 +145,46 @@ fn an_argument_of_another_type_of_queue_is_refused() {
     let stream = ("x-queue-type", text("stream"));
     let of_stream = ArgumentProblem::NotForType(QueueType::Stream);
     let found = wrong(&[stream, ("x-message-ttl", Value::I8(1))]);
-    assert_eq!(found, ("x-message-ttl".into(), of_stream));
+    assert_eq!(found, ("x-message-ttl".into(), of_stream.clone()));
+    for rate in ["x-dequeue-rate", "x-dequeue-burst", "x-enqueue-rate"] {
+        let stream = ("x-queue-type", text("stream"));
+        assert_eq!(wrong(&[stream, (rate, text("5/s"))]), (rate.into(), of_stream.clone()));
+    }
+}
+
+#[test]
+fn rates_are_taken_when_all_nodes_know_them() {
+    let rated = [
+        ("x-dequeue-rate", text("1000/m")),
+        ("x-dequeue-burst", Value::I32(20)),
+        ("x-dequeue-bytes-rate", text("2MiB/s")),
+        ("x-enqueue-rate", text("10/h")),
+    ];
+    let refusal = |argument, value: &str| {
+        Err(DeclareError::NotImplemented { argument, value: value.to_owned() })
+    };
+    let mut node = Node::new();
+    assert_eq!(told(&node, &declared(&rated)), refusal("x-dequeue-rate", "1000/m"));
+    assert_eq!(told(&node, &declared(&rated[1..2])), refusal("x-dequeue-burst", "20"));
+    node.apply(CatalogCommand::RaiseVersion { to: Version::RATES });
+    assert_eq!(told(&node, &declared(&rated)), Ok(()));
+    let by_key = declared(&[("x-dequeue-rate-per-key", text("5/s"))]);
+    assert_eq!(told(&node, &by_key), refusal("x-dequeue-rate-per-key", "5/s"));
+    node.apply(declared(&rated).into_command(Version::RATES));
+    let queue = node.catalog.queue("/", "q").expect("it was declared");
+    let rates = Rates {
+        dequeue: Rate::new(1_000, 60_000),
+        dequeue_burst: Some(20),
+        dequeue_bytes: Rate::new(2 << 20, 1_000),
+        enqueue: Rate::new(10, 3_600_000),
+    };
+    assert_eq!(queue.features().map(|features| features.rates), Some(rates));
+    let target = queue.target();
+    assert_eq!((target.is_guarded, target.asked_max), (true, 1), "its leader is asked first");
+    assert_eq!(told(&node, &declared(&rated)), Ok(()), "it is the same");
+    let refusal = told(&node, &declared(&rated[..3]));
+    let Err(DeclareError::Inequivalent { difference, .. }) = refusal else { panic!("{refusal:?}") };
+    assert_eq!(difference.argument, "x-enqueue-rate");
 }
 
 #[test]

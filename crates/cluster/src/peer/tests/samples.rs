@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use machine::{
     AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
-    HolderDescription, LockCommand, LockReply, MessageDescription, MessageState, NodeId, Outcome,
-    PeekFilter, Position, QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges, SessionId,
-    StreamOffset, Version,
+    HeldBack, HolderDescription, LockCommand, LockReply, MessageDescription, MessageState, NodeId,
+    Outcome, PeekFilter, Position, QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges,
+    SessionId, StreamOffset, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -380,7 +380,8 @@ fn status() -> impl Strategy<Value = QueueStatus> {
             duplicates,
             checksum,
         };
-        QueueStatus { ready, unsettled, consumers, delayed, leaving, counters }
+        let held_back = HeldBack::default();
+        QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::queues::{DeadLetter, QueueSpec, QueueType};
 use crate::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
-use crate::settings::{Dedup, Features, Overflow, QueueSettings, Retry};
+use crate::settings::{Dedup, Features, Overflow, QueueSettings, Rates, Retry};
 use crate::value::{Arguments, Value};
 
 /// Total: what is not valid is as if it were not there.
@@ -70,6 +70,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         dedup: is_true("x-message-deduplication").then(dedup),
         stream: None,
         subscription: None,
+        rates: Rates::default(),
     };
     (features != Features::default()).then(|| Box::new(features))
 }

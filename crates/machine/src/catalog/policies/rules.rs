@@ -1,13 +1,13 @@
 //! What policies say, and what that makes of a queue.
 //!
-//! RabbitMQ's order: a limit is the smallest that anybody names. Of the rest the queue's own word counts before that of
+//! RabbitMQ's order: a limit or a rate is the smallest that anybody names. Of the rest the queue's own word counts before that of
 //! a policy, and an operator's before that of who administrates the vhost. One difference: a queue that was declared to
 //! drop its head counts as one that says nothing of its overflow.
 
 use super::super::queues::kind::QueueType;
 use super::super::queues::spec::{DeadLetter, QueueSpec};
 use crate::encoding::{Corrupt, Reader, put_text, put_u32, put_u64};
-use crate::settings::{Features, Overflow, QueueSettings, Retention};
+use crate::settings::{Features, Overflow, QueueSettings, Rates, Retention};
 
 /// What a policy says. None: nothing of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct PolicyRules {
     pub alternate: Option<String>,
     /// Of streams.
     pub max_age_ms: Option<u64>,
+    /// Of all other queues.
+    pub rates: Rates,
 }
 
 // Which parts follow: one bit each.
@@ -41,7 +43,9 @@ const DEAD_LETTER_KEY: u16 = 1 << 8;
 const ALTERNATE: u16 = 1 << 9;
 /// Since `Version::STREAMS`.
 const MAX_AGE: u16 = 1 << 10;
-const BITS: u16 = (1 << 11) - 1;
+/// Since `Version::RATES`.
+const RATES: u16 = 1 << 11;
+const BITS: u16 = (1 << 12) - 1;
 
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
@@ -73,6 +77,7 @@ impl PolicyRules {
             dead_letter_key: operator.dead_letter_key.or(self.dead_letter_key),
             alternate: operator.alternate.or(self.alternate),
             max_age_ms: least(self.max_age_ms, operator.max_age_ms),
+            rates: self.rates.least(operator.rates),
         }
     }
 
@@ -119,6 +124,7 @@ impl PolicyRules {
             },
             dead_letters: dead_letter.is_some(),
             delivery_limit: least(own.delivery_limit, delivery_limit),
+            rates: own.rates.least(self.rates),
             ..own
         });
         let mut settings = spec.settings.clone();
@@ -157,6 +163,7 @@ impl PolicyRules {
             (self.dead_letter_key.is_some(), DEAD_LETTER_KEY),
             (self.alternate.is_some(), ALTERNATE),
             (self.max_age_ms.is_some(), MAX_AGE),
+            (!self.rates.is_none(), RATES),
         ];
         let bits: u16 = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
         put_u32(out, bits.into());
@@ -176,6 +183,9 @@ impl PolicyRules {
         texts.into_iter().flatten().for_each(|text| put_text(out, text));
         if let Some(max_age_ms) = self.max_age_ms {
             put_u64(out, max_age_ms);
+        }
+        if !self.rates.is_none() {
+            self.rates.encode(out);
         }
     }
 
@@ -219,6 +229,7 @@ impl PolicyRules {
             dead_letter_key: text(reader, DEAD_LETTER_KEY)?,
             alternate: text(reader, ALTERNATE)?,
             max_age_ms: number(reader, MAX_AGE)?,
+            rates: if has(RATES) { Rates::read(reader)? } else { Rates::default() },
         })
     }
 }

@@ -7,13 +7,17 @@ use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::DESCRIBED_HOLDERS_MAX;
-use crate::queue::{Balance, ConsumerSpec, Counters, QueueStatus, StreamOffset};
+use crate::queue::{Balance, ConsumerSpec, Counters, HeldBack, QueueStatus, StreamOffset};
 use crate::settings::QueueSettings;
 
 /// The first form of the bytes, which nodes older than streams read.
 const FORM: u8 = 1;
 /// Each holder also says where in its stream it began. Written if one of them has begun in a stream.
 const FORM_STARTS: u8 = 2;
+/// At the end it is said what rates hold back. Written if the queue has rates.
+const FORM_RATES: u8 = 3;
+/// Both.
+const FORM_STARTS_RATES: u8 = 4;
 
 /// A queue, and who has to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ impl QueueMachine {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.places.range((from, Bound::Unbounded)).filter_map(|(id, place)| {
             let queue = self.slots[*place].as_ref().filter(|queue| !queue.is_gone)?;
-            Some((*id, queue.status(), queue.balance()))
+            Some((*id, queue.status(self.now_ms), queue.balance()))
         })
     }
 
@@ -80,7 +84,7 @@ impl QueueMachine {
             .holders()
             .map(|(id, holder, _)| (id, holder.spec, holder.credit, holder.held.len()));
         Some(QueueDescription {
-            status: queue.status(),
+            status: queue.status(self.now_ms),
             kept: queue.kept_len(),
             ready_bytes: match &queue.main.store.timeline {
                 Some(timeline) => Some(timeline.kept_bytes()),
@@ -96,8 +100,15 @@ impl QueueMachine {
 impl QueueDescription {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let starts = self.holders.iter().any(|holder| holder.spec.start.is_some());
-        out.push(if starts { FORM_STARTS } else { FORM });
-        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters } = self.status;
+        let has_rates = self.settings.has_rates();
+        out.push(match (starts, has_rates) {
+            (false, false) => FORM,
+            (true, false) => FORM_STARTS,
+            (false, true) => FORM_RATES,
+            (true, true) => FORM_STARTS_RATES,
+        });
+        let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back } =
+            self.status;
         for number in [ready, unsettled, delayed, leaving, self.kept, self.holder_count] {
             put_u64(out, number);
         }
@@ -109,15 +120,21 @@ impl QueueDescription {
         assert!(self.holders.len() <= DESCRIBED_HOLDERS_MAX, "a description is bounded");
         put_u32(out, self.holders.len() as u32);
         self.holders.iter().for_each(|holder| holder.encode(starts, out));
+        if has_rates {
+            let HeldBack { messages, wait_ms, publishes } = held_back;
+            [messages, wait_ms, publishes].into_iter().for_each(|number| put_u64(out, number));
+        }
     }
 
     /// # Errors
     /// The bytes are not what [`Self::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a queue's description");
-        let starts = match reader.u8()? {
-            FORM => false,
-            FORM_STARTS => true,
+        let (starts, has_rates) = match reader.u8()? {
+            FORM => (false, false),
+            FORM_STARTS => (true, false),
+            FORM_RATES => (false, true),
+            FORM_STARTS_RATES => (true, true),
             _ => return Err(Corrupt::newer("the form of a queue's description")),
         };
         let (ready, unsettled) = (reader.u64()?, reader.u64()?);
@@ -134,9 +151,25 @@ impl QueueDescription {
         let holders: Result<_, _> =
             (0..count).map(|_| HolderDescription::read(&mut reader, starts)).collect();
         let holders = holders?;
+        let mut held_back = HeldBack::default();
+        if has_rates {
+            held_back = HeldBack {
+                messages: reader.u64()?,
+                wait_ms: reader.u64()?,
+                publishes: reader.u64()?,
+            };
+        }
         reader.end()?;
         Ok(Self {
-            status: QueueStatus { ready, unsettled, consumers, delayed, leaving, counters },
+            status: QueueStatus {
+                ready,
+                unsettled,
+                consumers,
+                delayed,
+                leaving,
+                counters,
+                held_back,
+            },
             kept,
             ready_bytes: has_bytes.then_some(bytes),
             settings,

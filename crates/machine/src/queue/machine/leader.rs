@@ -25,6 +25,12 @@ impl QueueMachine {
         self.slots.iter_mut().flatten().for_each(|queue| queue.lead(now_ms));
     }
 
+    /// The leader before may give out messages for so long after this one has begun to: its tokens are not given out a
+    /// second time. Counts for the next `start_dispatch`.
+    pub fn succeed(&mut self, for_ms: u64) {
+        self.succession_ms = for_ms;
+    }
+
     /// This replica leads no longer: consumers, and settles that are not in the log, are forgotten.
     pub fn follow(&mut self) {
         self.is_leading = false;
@@ -44,9 +50,10 @@ impl QueueMachine {
         self.is_dispatching = true;
         let queues: Vec<QueueId> = self.places.keys().copied().collect();
         let now_ms = self.now_ms;
+        let tokens_from_ms = now_ms.saturating_add(std::mem::take(&mut self.succession_ms));
         for id in queues {
             let Some(queue) = self.queue_mut(id) else { continue };
-            queue.begin(now_ms, effects);
+            queue.begin(now_ms, tokens_from_ms, effects);
             self.look_after(id);
         }
     }
@@ -165,12 +172,24 @@ impl QueueMachine {
         }
         let before_ms = now_ms.saturating_add(1);
         let (mut popped, mut is_held_up, mut waits) = (None, false, false);
+        // Who consumes has been served, so the budget is of now.
+        let mut pace = found.pace.take();
+        let mut budget = pace.as_mut().and_then(|pace| pace.out.as_mut());
         for level in found.levels_mut() {
             let id = level.id();
             let mut reading = level.reading();
+            let has_ready = !reading.waiting().is_empty();
+            if has_ready && budget.as_deref().is_some_and(|budget| reading.affordable(budget) == 0)
+            {
+                // It waits for a token, and who fetches does not wait.
+                break;
+            }
             popped = reading.pop_fresh(1, before_ms).map(|popped| (id, popped));
             if let Some((_, popped)) = &popped {
                 waits = reading.reader.give(&popped.range, no_ack);
+                if let Some(budget) = budget.as_deref_mut() {
+                    reading.charge(budget, &popped.range);
+                }
                 reading.expire(before_ms);
                 break;
             }
@@ -179,6 +198,7 @@ impl QueueMachine {
                 break;
             }
         }
+        found.pace = pace;
         let Some((level, Popped { range, was_returned, returns })) = popped else {
             self.look_after(queue);
             return if is_held_up { GetReply::NotYet } else { GetReply::Empty };
@@ -400,6 +420,14 @@ impl QueueMachine {
     pub fn admit(&mut self, queue: QueueId, sizes: &[u32]) -> Vec<u32> {
         let now_ms = self.now_ms;
         self.queue_mut(queue).map(|queue| queue.admit(sizes, now_ms)).unwrap_or_default()
+    }
+
+    /// Lets so many messages come in by the queue's rate. `Err`: not before this time, ms since 1970. A queue without such
+    /// a rate, and one that is not there, let all come.
+    pub fn let_in(&mut self, queue: QueueId, count: usize) -> Result<(), u64> {
+        let now_ms = self.now_ms;
+        let pace = self.queue_mut(queue).and_then(|queue| queue.pace.as_mut());
+        pace.map_or(Ok(()), |pace| pace.let_in(count as u64, now_ms))
     }
 
     /// Asks whether a queue may be deleted, and if so lets nobody attach any more. The ready count.

@@ -8,20 +8,24 @@ use crate::queue::chain::Chain;
 use crate::queue::{Counters, Queue};
 
 /// 2 knows producers of numbered batches, 3 what arguments ask of a queue, 4 what was delivered, 5 that deliveries
-/// wait for that, 6 changed settings, 7 streams, locks and the chain.
+/// wait for that, 6 changed settings, 7 streams, rates, locks and the chain.
 const VERSION: u8 = 7;
 /// What else may stand behind the queues, from format 7 on: each part behind a byte that says what it is.
 const LOCKS: u8 = 1;
+const CHAIN: u8 = 2;
 
 impl QueueMachine {
     /// The replicated half, versioned.
     ///
     /// There is a queue that needs format 5 only where the cluster has agreed on version 7, one that needs 6 only where
-    /// it has agreed on 8, and a stream, a lock or a chain only where it has agreed on 10. Before that an older program may
-    /// have to read it.
+    /// it has agreed on 8, and a stream, a queue with rates, a lock or a chain only where it has agreed on 10. Before that an
+    /// older program may have to read it.
     pub fn snapshot(&self) -> Vec<u8> {
         let queues = || self.slots.iter().flatten();
-        let is_new = |queue: &Queue| queue.settings.is_stream() || queue.subscription().is_some();
+        let is_new = |queue: &Queue| {
+            let settings = &queue.settings;
+            settings.is_stream() || settings.has_rates() || queue.subscription().is_some()
+        };
         let is_newest = self.chain.is_some() || !self.locks.is_unused() || queues().any(is_new);
         let version = if is_newest {
             VERSION

@@ -12,6 +12,7 @@ use crate::queue::Effect;
 use crate::queue::end::End;
 use crate::queue::seqs::Seqs;
 use crate::ranges::Ranges;
+use crate::scheduler::budget::Budget;
 
 /// Messages that are given out together.
 pub(crate) struct Popped {
@@ -81,6 +82,32 @@ impl Reading<'_> {
         let end = expired.map_or(front.end, |(part, _)| part.start);
         // Only after more expired at once than one step looks at.
         if end == front.start { None } else { self.pop_allowed(end - front.start) }
+    }
+
+    /// How many of the first messages a budget lets go.
+    pub(crate) fn affordable(&self, budget: &Budget) -> u64 {
+        let messages = budget.messages();
+        let sizes = self.reader.attributes.as_ref().map(|attributes| &attributes.sizes);
+        let (Some(sizes), true) = (sizes, budget.counts_bytes()) else { return messages };
+        let Some(front) = self.reader.ready.front(messages, self.end) else { return 0 };
+        let parts = sizes.parts(front);
+        budget.of(parts.map(|(part, size)| (part.end - part.start, size.unwrap_or(0))))
+    }
+
+    /// Bytes of the body of the first message, where those are known.
+    pub(crate) fn first_bytes(&self) -> u64 {
+        let front = self.reader.ready.front(1, self.end);
+        front.map_or(0, |front| self.bytes_of(&front))
+    }
+
+    /// A budget pays for messages that go to a client.
+    pub(crate) fn charge(&self, budget: &mut Budget, range: &Range<u64>) {
+        budget.charge(range.end - range.start, self.bytes_of(range));
+    }
+
+    fn bytes_of(&self, range: &Range<u64>) -> u64 {
+        let attributes = self.reader.attributes.as_ref();
+        attributes.map_or(0, |attributes| attributes.sizes.sum(range.clone()))
     }
 
     /// What is not settled.

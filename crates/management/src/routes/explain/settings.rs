@@ -3,7 +3,7 @@
 //! What holds is asked of the queue; who has said it is found by comparing. So there is no second copy of the rules by
 //! which one counts before another.
 
-use machine::{Overflow, PolicyKind, PolicyRules, Queue, QueueSpec, Vhost};
+use machine::{Overflow, PolicyKind, PolicyRules, Queue, QueueSpec, Rate, Vhost};
 use serde_json::{Value, json};
 
 use crate::arguments;
@@ -48,6 +48,26 @@ const SETTINGS: &[Setting] = &[
         of_rules: |rules| rules.delivery_limit.into(),
     },
     Setting {
+        name: "dequeue-rate",
+        of_spec: |spec| feature(spec, |it| rate(it.rates.dequeue)),
+        of_rules: |rules| rate(rules.rates.dequeue),
+    },
+    Setting {
+        name: "dequeue-burst",
+        of_spec: |spec| feature(spec, |it| it.rates.dequeue_burst.into()),
+        of_rules: |rules| rules.rates.dequeue_burst.into(),
+    },
+    Setting {
+        name: "dequeue-bytes-rate",
+        of_spec: |spec| feature(spec, |it| rate(it.rates.dequeue_bytes)),
+        of_rules: |rules| rate(rules.rates.dequeue_bytes),
+    },
+    Setting {
+        name: "enqueue-rate",
+        of_spec: |spec| feature(spec, |it| rate(it.rates.enqueue)),
+        of_rules: |rules| rate(rules.rates.enqueue),
+    },
+    Setting {
         name: "dead-letter-exchange",
         of_spec: |spec| spec.dead_letter.as_ref().map(|it| it.exchange.clone()).into(),
         of_rules: |rules| rules.dead_letter_exchange.clone().into(),
@@ -66,6 +86,11 @@ const SETTINGS: &[Setting] = &[
 
 fn feature(spec: &QueueSpec, value: impl Fn(&machine::Features) -> Value) -> Value {
     spec.settings.features.as_deref().map_or(Value::Null, value)
+}
+
+/// As it is written.
+fn rate(rate: Option<Rate>) -> Value {
+    rate.map(broker::rate::shown).into()
 }
 
 /// RabbitMQ's word. To drop the head is what a queue does of which nobody says anything.

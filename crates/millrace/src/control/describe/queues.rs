@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use broker::ConnectionId;
+use broker::{ConnectionId, rate};
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{
-    Catalog, Counters, Features, GroupId, HolderDescription, Overflow, QueueId, QueuePause,
-    QueueSettings, Retention,
+    Catalog, Counters, Features, GroupId, HeldBack, HolderDescription, Overflow, QueueId,
+    QueuePause, QueueSettings, Retention,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,20 @@ pub(crate) struct Counts {
     /// Of the bodies of what is ready, where a limit needs it.
     ready_bytes: Option<u64>,
     pub(crate) consumers: u32,
+    /// What the queue's rates hold back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held_back: Option<Held>,
+}
+
+/// What a queue's rates hold back.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    /// Ready messages that wait, though a consumer has room.
+    pub(crate) messages: u64,
+    /// How long the first of them waits still.
+    pub(crate) wait_ms: u64,
+    /// Published messages that wait to come in.
+    pub(crate) publishes: u64,
 }
 
 /// What `millrace describe queue --json` prints.
@@ -154,6 +168,17 @@ struct Settings {
     /// Of a subscription: how often it was set to another place.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeks: Option<u32>,
+    /// Messages that go out in a time, such as `500/s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dequeue_rate: Option<String>,
+    /// Of these, what may go at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dequeue_burst: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dequeue_bytes_rate: Option<String>,
+    /// Messages that come in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    enqueue_rate: Option<String>,
 }
 
 /// Somebody who consumes from the queue or holds messages of it.
@@ -279,7 +304,30 @@ impl Counts {
             kept: queue.kept,
             ready_bytes: queue.ready_bytes,
             consumers: queue.status.consumers,
+            held_back: Held::of(queue.status.held_back),
         }
+    }
+}
+
+impl Held {
+    /// `None`: nothing is held back.
+    fn of(held_back: HeldBack) -> Option<Self> {
+        let HeldBack { messages, wait_ms, publishes } = held_back;
+        (held_back != HeldBack::default()).then_some(Self { messages, wait_ms, publishes })
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { messages, wait_ms, publishes } = self;
+        if *messages > 0 {
+            write!(out, "{messages} ready message(s) by the rate, the next for {wait_ms} ms")?;
+        }
+        if *publishes > 0 {
+            let and = if *messages > 0 { "; " } else { "" };
+            write!(out, "{and}{publishes} publish(es) wait to come in")?;
+        }
+        Ok(())
     }
 }
 
@@ -376,6 +424,7 @@ impl Settings {
             dedup,
             stream,
             subscription,
+            rates,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
             return Self { max_age_ms, max_length_bytes: max_bytes, ..known };
@@ -402,6 +451,12 @@ impl Settings {
             stream: subscription.and_then(|_| named()).map(str::to_owned),
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
             seeks: subscription.map(|it| it.seeks),
+            dequeue_rate: rates.dequeue.map(rate::shown),
+            dequeue_burst: rates
+                .dequeue
+                .map(|rate| rates.dequeue_burst.unwrap_or(rate.default_burst())),
+            dequeue_bytes_rate: rates.dequeue_bytes.map(rate::shown),
+            enqueue_rate: rates.enqueue.map(rate::shown),
             ..known
         }
     }
@@ -427,9 +482,20 @@ impl Settings {
             ("Reads stream", self.stream.as_deref().map(shown)),
             ("When behind", self.when_behind.clone()),
             ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
+            (
+                "Deliveries",
+                self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),
+            ),
+            ("Delivered bytes", self.dequeue_bytes_rate.as_ref().map(|rate| at_most(rate, None))),
+            ("Publishes", self.enqueue_rate.as_ref().map(|rate| at_most(rate, None))),
         ];
         lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
+}
+
+fn at_most(rate: &str, burst: Option<u64>) -> String {
+    let burst = burst.map(|burst| format!(", {burst} at once")).unwrap_or_default();
+    format!("at most {rate}{burst}")
 }
 
 fn exchange(name: &str) -> String {
@@ -543,8 +609,16 @@ impl fmt::Display for QueueDetail {
             let (by, age) = (shown(by), age(*age_s));
             lines.push(("Paused", format!("by {by}, for {age}: consumers get no messages")));
         }
-        let Counts { ready, unacked, delayed, dead_letters, kept, ready_bytes, consumers } =
-            self.counts;
+        let Counts {
+            ready,
+            unacked,
+            delayed,
+            dead_letters,
+            kept,
+            ready_bytes,
+            consumers,
+            held_back,
+        } = self.counts;
         let ready_bytes =
             ready_bytes.map_or_else(String::new, |size| format!(" ({})", bytes(size)));
         lines.extend([
@@ -555,6 +629,7 @@ impl fmt::Display for QueueDetail {
             ("In the log", format!("{kept} message(s)")),
             ("Consumers", consumers.to_string()),
         ]);
+        lines.extend(held_back.map(|held| ("Held back", held.to_string())));
         let Totals { published, published_bytes, acked, purged, dropped, .. } = self.totals;
         let Totals { dead_lettered, duplicates, .. } = self.totals;
         lines.push((

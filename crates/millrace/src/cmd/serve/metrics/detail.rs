@@ -186,6 +186,24 @@ fn queue_counts(_: &'static str, _: &Seen<'_>) -> Vec<Family> {
             "Dead messages on their way to where the queue's dead letters go",
             Queues(|it| it.leaving),
         ),
+        of(
+            "queue_messages_held_back",
+            Kind::Now,
+            "Ready messages that the queue's rate holds back, though a consumer has room",
+            Queues(|it| it.held_back.messages),
+        ),
+        of(
+            "queue_held_back",
+            Kind::NowMillis,
+            "How long the next message waits for the queue's rate",
+            Queues(|it| it.held_back.wait_ms),
+        ),
+        of(
+            "queue_publishes_held_back",
+            Kind::Now,
+            "Published messages that wait until the queue's rate lets them come in",
+            Queues(|it| it.held_back.publishes),
+        ),
     ]
 }
 

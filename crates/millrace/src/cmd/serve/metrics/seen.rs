@@ -189,8 +189,10 @@ mod tests {
 
     fn led(queue: u64, ready: u64) -> LedQueue {
         let counters = Counters::default();
+        let (unsettled, consumers, delayed, leaving) = (1, 2, 3, 4);
+        let held_back = machine::HeldBack::default();
         let status =
-            QueueStatus { ready, unsettled: 1, consumers: 2, delayed: 3, leaving: 4, counters };
+            QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back };
         let balance = Balance { came: ready + 5, done: 5, open: ready, ..Balance::default() };
         LedQueue { group: GroupId(1), queue: QueueId(queue), status, balance }
     }

@@ -80,8 +80,9 @@ impl Totals {
 
 fn shown() -> Vec<Shown> {
     let counters = machine::Counters::default();
-    let status =
-        QueueStatus { ready: 3, unsettled: 1, consumers: 0, delayed: 0, leaving: 0, counters };
+    let held_back = machine::HeldBack { messages: 2, wait_ms: 1_500, publishes: 6 };
+    let (ready, unsettled, consumers, delayed, leaving) = (3, 1, 0, 0, 0);
+    let status = QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back };
     let (vhost, queue) = ("/".to_owned(), "a \"quoted\" one".to_owned());
     vec![Shown { vhost, queue, queue_type: "rabbit_quorum_queue", status }]
 }

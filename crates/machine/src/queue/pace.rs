@@ -1,0 +1,85 @@
+//! What the rates of a queue let out and in, on the node that leads it.
+//!
+//! Leader-local: no replica knows how many tokens a leader had. So a new leader begins without any, and takes no new
+//! ones before the leader before it has certainly stopped: together they never give out more than the rate and one
+//! burst.
+
+use crate::scheduler::bucket::Bucket;
+use crate::scheduler::budget::{Budget, Which};
+use crate::settings::{Rate, Rates};
+
+/// The buckets of a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    /// Of what goes out.
+    pub(crate) out: Option<Budget>,
+    /// Of what publishers bring.
+    intake: Option<Bucket>,
+}
+
+/// What holds a queue's messages back: nothing, where it has no rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Ready messages that wait, though a consumer has room for the first of them.
+    pub messages: u64,
+    /// How long the first of these waits still, ms.
+    pub wait_ms: u64,
+    /// Published messages that their publishers' nodes keep until they may come in.
+    pub publishes: u64,
+}
+
+impl Pace {
+    /// Of a queue that nobody led before, whose buckets are full.
+    pub(crate) fn full(rates: &Rates, now_ms: u64) -> Option<Box<Self>> {
+        Self::with(rates, |_, rate, burst| Bucket::full(rate, burst, now_ms))
+    }
+
+    /// Of a queue that somebody else led. The first tokens come after `from_ms`.
+    pub(crate) fn empty(rates: &Rates, from_ms: u64) -> Option<Box<Self>> {
+        if planted::is("leader_has_tokens") {
+            return Self::full(rates, from_ms);
+        }
+        Self::with(rates, |_, rate, burst| Bucket::empty(rate, burst, from_ms))
+    }
+
+    /// After a change of the rates: tokens stay, and what is new begins without.
+    pub(crate) fn changed(before: Option<&Self>, rates: &Rates, now_ms: u64) -> Option<Box<Self>> {
+        Self::with(rates, |which, rate, burst| {
+            let bucket = before.and_then(|before| match which {
+                Some(which) => before.out.as_ref().and_then(|out| out.bucket(which)),
+                None => before.intake,
+            });
+            match bucket {
+                Some(bucket) => bucket.changed_to(rate, burst, now_ms),
+                None => Bucket::empty(rate, burst, now_ms),
+            }
+        })
+    }
+
+    fn with(
+        rates: &Rates,
+        bucket: impl Fn(Option<Which>, Rate, u64) -> Bucket,
+    ) -> Option<Box<Self>> {
+        let out = Budget::new(rates, |which, rate, burst| bucket(Some(which), rate, burst));
+        let intake = rates.enqueue.map(|rate| bucket(None, rate, rate.default_burst()));
+        (out.is_some() || intake.is_some()).then(|| Box::new(Self { out, intake }))
+    }
+
+    /// Lets so many messages in. `Err`: not before this time, ms since 1970.
+    pub(crate) fn let_in(&mut self, count: u64, now_ms: u64) -> Result<(), u64> {
+        let Some(intake) = &mut self.intake else { return Ok(()) };
+        intake.fill(now_ms);
+        if !intake.has(count) {
+            return Err(intake.due_ms(count));
+        }
+        if !planted::is("intake_uncharged") {
+            intake.take(count);
+        }
+        Ok(())
+    }
+
+    /// When a message may go that waits for nothing but that.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        self.out.as_ref()?.due_ms()
+    }
+}
