@@ -32,15 +32,16 @@ impl GroupTime {
         self.ahead_ms.is_some()
     }
 
-    /// The term of the leader whose time this is. None: no leader has said what time it is.
-    pub(crate) fn heard_in(&self) -> Option<u64> {
-        self.ahead_ms.map(|_| self.term)
-    }
-
-    /// This node goes on with the time, as the leader of `term`.
-    pub(crate) fn lead_in(&mut self, term: u64, now: Now, last_ms: u64) {
+    /// This node goes on with the time, as the leader of `term`. Gives the term of the leader whose time it goes on with,
+    /// and is ahead of by less than `SAME_MS`. `None`: it may be ahead by anything, because no leader has told it the
+    /// time, or the group was further already than it was told.
+    pub(crate) fn lead_in(&mut self, term: u64, now: Now, last_ms: u64) -> Option<u64> {
+        let heard = self.ahead_ms.map(|ahead_ms| (self.term, ahead_ms));
         self.lead(now, last_ms);
         self.term = term;
+        let ahead_ms = self.ahead_ms?;
+        let goes_on = |heard_ms: i64| ahead_ms < heard_ms.saturating_add_unsigned(SAME_MS);
+        heard.filter(|(_, heard_ms)| goes_on(*heard_ms)).map(|(heard_in, _)| heard_in)
     }
 
     /// The group's leader in `term` says what time it is. Within a term its time goes on evenly: what puts it back
@@ -119,6 +120,27 @@ mod tests {
         // What another leader says counts, whatever it is.
         time.heard(now(6100, 0), 2, WALL - HOUR);
         assert_eq!(time.at(now(6100, 0)), WALL - HOUR);
+    }
+
+    #[test]
+    fn a_new_leader_knows_whose_time_it_goes_on_with() {
+        // Nobody has told it the time.
+        let mut time = GroupTime::default();
+        assert_eq!(time.lead_in(2, now(0, WALL), 0), None);
+        // It leads again, and nobody else did.
+        assert_eq!(time.lead_in(4, now(10, WALL), WALL + 5), Some(2));
+        for (theirs, last, known) in [
+            (WALL, WALL, Some(5)),
+            (WALL - 999, WALL - 999, Some(5)),
+            (WALL - HOUR, WALL - HOUR, Some(5)),
+            (WALL + HOUR, WALL + HOUR, Some(5)),
+            // A leader that it did not hear of was far ahead.
+            (WALL, WALL + HOUR, None),
+        ] {
+            let mut time = GroupTime::default();
+            time.heard(now(0, WALL), 5, theirs);
+            assert_eq!(time.lead_in(6, now(0, WALL), last), known, "{theirs} {last}");
+        }
     }
 
     #[test]

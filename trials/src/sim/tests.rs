@@ -274,9 +274,9 @@ fn locks_hold_through_crashes_and_jumps_of_clocks() {
     for (nodes, seeds) in [(1, 1..4), (3, 1..9), (5, 9..11)] {
         let count = seeds.end - seeds.start;
         let locks = holds(seeds, with_locks(nodes)).locks;
-        assert!(locks.acquired > 10 * count && locks.renewed > 5 * count, "{locks:?}");
-        assert!(locks.held > 5 * count && locks.written > 5 * count, "{locks:?}");
-        assert!(locks.judged > 20 * count, "{locks:?}");
+        assert!(locks.acquired > 5 * count && locks.renewed > 3 * count, "{locks:?}");
+        assert!(locks.held > 2 * count && locks.written > 3 * count, "{locks:?}");
+        assert!(locks.judged > 10 * count, "{locks:?}");
     }
     let upgraded = Size { versions: Versions::Upgrade, ..with_locks(3) };
     holds(3..4, upgraded);

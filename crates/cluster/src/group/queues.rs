@@ -240,8 +240,8 @@ impl QueueGroup {
         let mut nodes: BTreeMap<NodeId, u64> = nodes.into_iter().map(|it| (it, until_ms)).collect();
         nodes.extend(lost.filter(|(_, until)| *until > now.mono_ms));
         self.group.lead(Some(Awaiting { nodes, until_ms, index, own: None }));
-        let (term, heard) = (self.group.replica.term(), self.time.heard_in());
-        self.time.lead_in(term, now, self.queues.machine().time_ms());
+        let term = self.group.replica.term();
+        let heard = self.time.lead_in(term, now, self.queues.machine().time_ms());
         self.set_now(now);
         self.joined.clear();
         // Nobody led a group that has this replica alone.

@@ -1,16 +1,18 @@
-//! Questions of operators about this node and its cluster's queues.
+//! Questions of operators about this node and its cluster's queues, and of anybody about locks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use machine::{GroupId, QueueId};
+use machine::{GroupId, LockReply, QueueId};
 use tokio::time::{Instant, timeout_at};
 
 use super::handle::ClusterHandle;
+use super::locks;
 use super::peeks;
 use super::tallies::Tally;
 use crate::described::{DescribedQueue, NotDescribed, Resources};
 use crate::limits::DESCRIBED_QUEUES_MAX;
+use crate::locked::{LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 use crate::request::{Answer, Request, Ticket};
 use crate::shard::LedQueue;
@@ -85,6 +87,15 @@ impl ClusterHandle {
         spec: PeekSpec,
     ) -> Result<Peeked, NotPeeked> {
         peeks::peek(self, queue, spec).await
+    }
+
+    /// Asks the leader of a group about locks. A new leader is asked again, so a change of leader takes time and is no
+    /// error. To drop this is to give up: who waits for a lock waits no more.
+    ///
+    /// # Errors
+    /// There is no answer: why.
+    pub async fn ask_lock(&self, group: GroupId, spec: LockSpec) -> Result<LockReply, NotLocked> {
+        locks::ask(self, group, spec).await
     }
 
     /// What this node has and may use.

@@ -515,7 +515,7 @@ fn a_lock_belongs_to_the_same_group_in_every_version() {
 }
 
 /// Where three locks are kept in a cluster of eight groups a node. This never changes.
-const LOCK_GROUPS: [u32; 3] = [0, 0, 0];
+const LOCK_GROUPS: [u32; 3] = [4, 6, 6];
 
 #[test]
 fn that_a_chain_is_kept_is_read_from_entries_and_snapshots() {
