@@ -98,12 +98,12 @@ struct World {
 
 /// Of a program that reads all commands here.
 fn machine() -> QueueMachine {
-    QueueMachine::new().reading(Version::CHANGED_SETTINGS)
+    QueueMachine::new().reading(Version::CHAINED)
 }
 
 fn restored(other: &QueueMachine) -> QueueMachine {
     let machine = QueueMachine::restore(&other.snapshot()).expect("our own snapshot");
-    machine.reading(Version::CHANGED_SETTINGS)
+    machine.reading(Version::CHAINED)
 }
 
 fn consumer(number: u8) -> ConsumerId {
