@@ -207,7 +207,12 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
     if queue_type == QueueType::Subscription && arguments.find(READS).is_none() {
         return Err(invalid(READS, ArgumentProblem::NoStream));
     }
-    let is_rate = |argument: &str| queue_type == QueueType::Stream && RATES.contains(&argument);
+    // Of what a subscription gives out nobody counts the bytes, and nothing comes into it.
+    let is_rate = |argument: &str| match queue_type {
+        QueueType::Stream => RATES.contains(&argument),
+        QueueType::Subscription => [BYTES_RATE, ENQUEUE_RATE].contains(&argument),
+        QueueType::Classic | QueueType::Quorum => false,
+    };
     if let Some((argument, _)) = arguments.0.iter().find(|(argument, _)| is_rate(argument)) {
         return Err(invalid(argument, ArgumentProblem::NotForType(queue_type)));
     }

@@ -109,6 +109,7 @@ impl PolicyRules {
                 max_length: None,
                 max_length_bytes: None,
                 overflow: Overflow::DropHead,
+                rates: Rates { dequeue_bytes: None, enqueue: None, ..own.rates },
                 ..own
             },
             None => own,
