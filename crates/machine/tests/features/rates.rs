@@ -304,6 +304,8 @@ fn whatever_happens_the_rate_and_a_burst_are_never_exceeded_and_nothing_starves(
         let mut held: Vec<Range<u64>> = Vec::new();
         group.publish(10_000);
         group.attach(1, credit(10_000)).expect("it is there");
+        seen.note(&group, &mut held);
+        seen.see(&mut group);
         let (began, mut worked_from) = (group.now, group.now);
         let mut worked = 0;
         for _ in 0..400 {
