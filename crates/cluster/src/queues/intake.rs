@@ -86,7 +86,12 @@ impl Intake {
     /// These sessions wait for nothing any more.
     pub(super) fn end_sessions(&mut self, is_over: impl Fn(SessionId) -> bool) {
         for line in self.lines.values_mut() {
+            let first = line.asked.front().map(|asked| asked.session);
             line.asked.retain(|asked| !is_over(asked.session));
+            if line.asked.front().map(|asked| asked.session) != first {
+                // Another is the first now, and may have to wait less.
+                line.due_ms = 0;
+            }
         }
         self.lines.retain(|_, line| !line.asked.is_empty());
     }
