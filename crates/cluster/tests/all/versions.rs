@@ -91,7 +91,8 @@ fn a_node_that_is_too_old_for_the_log_stops_with_words_and_goes_on_with_a_newer_
     assert!(matches!(&told[..], [Answer::Catalog { reply: CatalogReply::Done, .. }]), "{told:?}");
     let old = cluster.cores.iter_mut().find(|core| core.id == NodeId(3)).unwrap();
     let why = old.outdated.take().unwrap();
-    assert!(why.contains("of group 0") && why.contains("upgrade this node"), "{why}");
+    // Which group's log it is that says so first, nobody knows.
+    assert!(why.contains("of group ") && why.contains("upgrade this node"), "{why}");
     assert_eq!(agreed(&cluster)[2], Version::FIRST, "it has not applied what it cannot read");
 
     upgrade(&mut cluster, NodeId(3));
