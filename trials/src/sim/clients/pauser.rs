@@ -128,7 +128,9 @@ impl Pauser {
         });
         let durable: Vec<usize> = durable.collect();
         let queue = durable[self.chance.within(0, durable.len() as u64) as usize];
-        Some((queue, true)).filter(|(queue, _)| is_paused(*queue) == Some(false))
+        // A node that is cut off may not have heard of a pause.
+        let goes_on = is_paused(queue) == Some(false) && !self.paused.contains_key(&queue);
+        goes_on.then_some((queue, true))
     }
 
     pub(super) fn answered(&mut self, answer: Answer, outside: &mut Outside<'_>) {
