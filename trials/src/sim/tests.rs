@@ -253,8 +253,6 @@ fn rates_are_kept_through_crashes() {
         let RatedCounts { went, published } = holds(seeds, with_rates(nodes)).rated;
         assert!(went > 600 * count && published > 300 * count, "{went} of {published}");
     }
-    let upgraded = Size { versions: Versions::Upgrade, ..with_rates(3) };
-    holds(3..4, upgraded);
 }
 
 #[test]
