@@ -89,6 +89,8 @@ pub(super) struct Rated {
     asked: Option<Micros>,
     clients: Vec<Client>,
     is_draining: bool,
+    /// All queues are declared: before the version that knows rates nobody can.
+    are_there: bool,
 }
 
 /// What was done how often.
@@ -143,6 +145,7 @@ impl Rated {
             asked: None,
             clients,
             is_draining: false,
+            are_there: false,
         }
     }
 
@@ -187,6 +190,7 @@ impl Rated {
             return;
         }
         let absent = PLANS.iter().find(|plan| outside.queue(home, plan.name).is_none());
+        self.are_there |= absent.is_none();
         if let Some(plan) = absent {
             let flags = [true, false, false];
             let command = outside.declaration(home, plan.name, flags, arguments(plan));
@@ -245,13 +249,14 @@ impl Rated {
 
     /// Whether enough was seen, and all rest.
     pub(super) fn is_drained(&self) -> bool {
-        self.meters.iter().all(|meter| meter.is_fed)
-            && self.clients.iter().all(|client| client.home.is_none())
+        let is_fed = self.meters.iter().all(|meter| meter.is_fed);
+        !self.are_there || (is_fed && self.clients.iter().all(|client| client.home.is_none()))
     }
 
     /// Writes down what was left.
     pub(super) fn drained(&mut self, diary: &mut Diary) {
-        for text in self.meters.iter().filter_map(Meter::complaint) {
+        let meters = self.meters.iter().filter(|_| self.are_there);
+        for text in meters.filter_map(Meter::complaint) {
             diary.saw("rated", What::Protocol { text });
         }
         self.tell(diary);
