@@ -21,6 +21,8 @@ pub(super) struct QueueBodies {
     /// What belongs at the end of the window when the entry is applied.
     pub(super) gathering: Option<Gathering>,
     pub(super) outbox: Outbox,
+    /// Subscriptions read this stream, or did.
+    pub(super) is_read: bool,
     pub(super) leaves: Leaves,
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,

@@ -24,7 +24,7 @@ impl Bodies {
     /// `subscription` reads `stream` from here on.
     pub(crate) fn subscribed(&mut self, subscription: QueueId, stream: QueueId) {
         self.streams.insert(subscription.base(), stream);
-        self.queues.entry(stream).or_default();
+        self.queues.entry(stream).or_default().is_read = true;
     }
 
     /// Whose messages `queue` is given: those of its stream, or its own.
@@ -41,7 +41,8 @@ impl Bodies {
 
     /// What of a stream waits for its bytes on its way out of subscriptions.
     pub(super) fn wanted_of(&self, stream: QueueId) -> Ranges {
-        if self.streams.is_empty() {
+        // Plain queues beside streams pay nothing for those.
+        if !self.queues.get(&stream).is_some_and(|bodies| bodies.is_read) {
             return Ranges::new();
         }
         let waiting = self
