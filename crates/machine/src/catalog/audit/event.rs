@@ -5,6 +5,7 @@ use super::super::limits::{LimitChange, UserLimitsChange, VhostLimitsChange};
 use super::super::policies::PolicySpec;
 use super::super::{BindingChange, Catalog, Destination};
 use super::Event;
+use crate::queue::StreamOffset;
 use crate::value::{Arguments, Value};
 
 /// What the command would do now. `None`: nothing that an operator, or a client, does to a thing.
@@ -71,7 +72,14 @@ pub(in crate::catalog) fn event(catalog: &Catalog, command: &CatalogCommand) -> 
         C::PauseQueue { vhost, name, by: Some(_) } => Event::new("queue.paused", vhost, name),
         C::PauseQueue { vhost, name, by: None } => Event::new("queue.resumed", vhost, name),
         C::SeekQueue { vhost, name, to } => {
-            let to = Value::LongStr(format!("{to:?}").into_bytes());
+            let to = match to {
+                StreamOffset::First => text("first"),
+                StreamOffset::Last => text("last"),
+                StreamOffset::Next => text("next"),
+                StreamOffset::At(seq) => text(&format!("offset {}", seq.saturating_sub(1))),
+                StreamOffset::Since(ms) => text(&format!("{ms} ms since 1970")),
+                StreamOffset::Ago(ms) => text(&format!("{ms} ms ago")),
+            };
             Event::new("queue.sought", vhost, name).with(Arguments::new().with("to", to))
         }
         C::CreateExchange { vhost, name, node, spec, auto_delete, internal, arguments } => {

@@ -50,10 +50,9 @@ impl Catalog {
         vhost_name: &str,
         name: &str,
     ) -> Result<(), Refusal> {
-        let vhost = self.vhost_or_refusal(vhost_name)?;
-        let queue = vhost.queues.get(name);
-        let queue = queue.ok_or_else(|| not_found(Kind::Queue, name, vhost_name))?;
-        if queue.settings().subscription().is_none() {
+        self.check_change_queue(vhost_name, name)?;
+        let queue = self.queue(vhost_name, name);
+        if queue.is_none_or(|queue| queue.settings().subscription().is_none()) {
             let (name, vhost) = (name.to_owned(), vhost_name.to_owned());
             return Err(Refusal::NoSubscription { name, vhost });
         }
