@@ -27,8 +27,18 @@ pub(super) async fn import(
     differing: Differing,
 ) -> Result<Reply, Problem> {
     let event = audit::of_import(&import);
-    let Import { vhosts, users, plain_users, permissions, policies, exchanges, queues, bindings } =
-        import;
+    let Import {
+        vhosts,
+        users,
+        plain_users,
+        permissions,
+        policies,
+        exchanges,
+        mut queues,
+        bindings,
+    } = import;
+    // A subscription reads a stream that has to be there, whatever their names are.
+    queues.sort_by_key(|queue| queue.arguments.find("x-stream").is_some());
     for command in vhosts.into_iter().chain(users) {
         change(api, who, command).await?;
     }
