@@ -356,12 +356,17 @@ impl Channel {
             (Pending::Leave { .. }, _) => self.left(connection, step),
             (Pending::Get(fetch), Answer::Got { delivery, ready, .. }) => {
                 let unacked = &mut deliveries.unacked;
-                fetch.got(caller, unacked, ack_timeout, delivery.as_ref(), ready);
+                let next = fetch.got(caller, unacked, ack_timeout, delivery.as_ref(), ready);
+                return Ok(next.map(Pending::Get));
             }
             (Pending::Attach(attaching), Answer::Attached { result, .. }) => {
-                deliveries.attached(caller, consumers, attaching, result)?;
+                let next = deliveries.attached(caller, consumers, attaching, result)?;
+                return Ok(next.map(Pending::Attach));
             }
-            (Pending::Detach(detaching), _) => deliveries.detached(caller, consumers, detaching),
+            (Pending::Detach(detaching), _) => {
+                let next = deliveries.detached(caller, consumers, detaching);
+                return Ok(next.map(Pending::Detach));
+            }
             (Pending::Topology(pending), answer) => {
                 let chance = &mut publishers.chance;
                 let next = self.topology.answered(caller, chance, pending, answer)?;

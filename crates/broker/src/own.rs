@@ -13,6 +13,7 @@ use machine::{Attributes, Batch, Catalog, GroupId, NodeId, PublishedBy, QueueId}
 
 use crate::attributes::Asked;
 use crate::connection::names::Chance;
+use crate::partitions;
 use crate::route_cache::Route;
 use crate::stored::put_destination;
 use crate::values::Observed;
@@ -93,6 +94,8 @@ impl OwnPublisher {
                 // Nobody listens any more, or routing costs too much.
                 continue;
             }
+            let turn = self.chance.draw() as usize;
+            partitions::place(catalog, &mut targets, &key, &properties, turn);
             let mut head = BytesMut::new();
             put_destination(exchange, &key, &mut head);
             head.extend_from_slice(&raw);

@@ -1,13 +1,15 @@
 //! Where a session's messages go, remembered: exchange and routing key to queues, for as long as the
 //! catalog does not change.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::{Attributes, GroupId, QueueId, Target};
+use machine::{Attributes, Catalog, GroupId, QueueId, Target};
 
 use crate::attributes::Asked;
 use crate::limits;
+use crate::partitions::Partitioned;
 
 /// The queues of one message, by the group that stores them. Empty: nobody takes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,9 +27,62 @@ pub(crate) struct Route {
     pub(crate) dedups: bool,
     /// How many queues take it: what only remembers messages does not count.
     pub(crate) queue_count: u64,
+    /// Streams of which one partition takes it: `placed` says which. They are in none of the above.
+    partitioned: Vec<Partitioned>,
+    /// Of a single one: what the route is for each of its partitions.
+    variants: Vec<Route>,
 }
 
 impl Route {
+    /// Where routing sends a message, before it is known into which partitions it goes.
+    pub(crate) fn before_placing(catalog: &Catalog, targets: &[Target]) -> Self {
+        if !targets.iter().any(|target| target.has_partitions) {
+            return Self::of(targets);
+        }
+        let is_one = |target: &&Target| !target.has_partitions;
+        let others: Vec<Target> = targets.iter().filter(is_one).copied().collect();
+        let mut route = Self::of(&others);
+        let partitioned = targets.iter().filter_map(|target| Partitioned::of(catalog, target));
+        route.partitioned = partitioned.collect();
+        if let [partitioned] = &route.partitioned[..] {
+            let variant = |index| {
+                let target = partitioned.target(index);
+                Self::of(&others.iter().copied().chain([target]).collect::<Vec<_>>())
+            };
+            route.variants = (0..partitioned.count()).map(variant).collect();
+        }
+        route
+    }
+
+    /// Whether each message is looked at, also if its properties are those of the last one.
+    #[inline]
+    pub(crate) fn looks_at_each(&self) -> bool {
+        self.dedups || self.has_partitions()
+    }
+
+    /// Whether `placed` has to say where a message goes.
+    #[inline]
+    pub(crate) fn has_partitions(&self) -> bool {
+        !self.partitioned.is_empty()
+    }
+
+    /// The route of a message for which a partition is chosen of each stream.
+    pub(crate) fn placed(&self, mut choose: impl FnMut(&Partitioned) -> usize) -> Cow<'_, Self> {
+        if let [partitioned] = &self.partitioned[..]
+            && let Some(variant) = self.variants.get(choose(partitioned))
+        {
+            return Cow::Borrowed(variant);
+        }
+        let chosen =
+            self.partitioned.iter().map(|partitioned| partitioned.target(choose(partitioned)));
+        let plain = self.groups.iter().flat_map(|(group, queues)| {
+            queues.iter().map(move |queue| Target::plain(*queue, *group))
+        });
+        Cow::Owned(Self::of(
+            &plain.chain(self.special.iter().copied()).chain(chosen).collect::<Vec<_>>(),
+        ))
+    }
+
     /// Where routing sent a message: each queue once.
     pub(crate) fn of(targets: &[Target]) -> Self {
         let mut route = Self::default();

@@ -42,7 +42,7 @@ pub use limits::{LimitChange, UserLimits, UserLimitsChange, VhostLimits, VhostLi
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
 pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
-pub use queues::{DeadLetter, Queue, QueueHome, QueuePause, QueueSpec, QueueType};
+pub use queues::{DeadLetter, Partition, Queue, QueueHome, QueuePause, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use route::PublishedBy;
 pub use target::Target;
@@ -132,7 +132,7 @@ pub struct Catalog {
     // Derived from the above.
     /// The version of the last change of nodes, groups, voters or what they agree on, or of the start.
     membership_version: u64,
-    /// Vhost and name of every queue.
+    /// Vhost and name of every queue, by its own number and by those of its partitions.
     queue_names: BTreeMap<QueueId, (String, String)>,
     /// Exclusive queues, by owner.
     exclusive: BTreeSet<(SessionOwner, QueueId)>,
@@ -311,11 +311,11 @@ impl Catalog {
                 self.check_delete_exchange(vhost, name, *if_unused)
             }
             C::DeclareQueue { vhost, name, arguments, .. } => {
-                self.check_create_queue(vhost, name, arguments, None)
+                self.check_create_queue(vhost, name, arguments, None, 1)
             }
             C::CreateQueue { vhost, name, arguments, spec, .. } => {
                 let reads = spec.settings.subscription().map(|it| it.stream);
-                self.check_create_queue(vhost, name, arguments, reads)
+                self.check_create_queue(vhost, name, arguments, reads, spec.partitions)
             }
             C::DeleteQueue { vhost, name, queue: _, by } => {
                 self.check_delete_queue(vhost, name, *by)
@@ -358,7 +358,10 @@ impl Catalog {
             }
             C::RemoveNode { node } => self.check_remove_node(*node),
             C::SetVoters { group, voters } => self.check_set_voters(*group, voters),
-            C::ChangeQueue { vhost, name, .. } => self.check_change_queue(vhost, name),
+            C::ChangeQueue { vhost, name, spec, .. } => {
+                self.check_change_queue(vhost, name)?;
+                self.check_more_partitions(vhost, name, spec)
+            }
             C::PutPolicy { vhost, name, kind, spec } => {
                 self.check_put_policy(vhost, name, *kind, spec)
             }
@@ -481,7 +484,8 @@ impl Catalog {
                 self.note_membership(has_changed)
             }
             C::ChangeQueue { vhost, name, queue, spec } => {
-                self.change_queue(&vhost, &name, queue, Some(*spec), effects)
+                let has_grown = self.add_partitions(&vhost, &name, queue, &spec, effects);
+                self.change_queue(&vhost, &name, queue, Some(*spec), effects) || has_grown
             }
             C::PutPolicy { vhost, name, kind, spec } => {
                 self.put_policy(&vhost, name, kind, *spec, effects)
@@ -615,10 +619,10 @@ impl Catalog {
     /// A queue that was deleted lately and may have dead letters on their way. Only this process
     /// remembers it, so it may be unknown.
     pub fn departed(&self, queue: QueueId) -> Option<&Queue> {
-        self.departed.iter().find(|departed| departed.id == queue.base())
+        self.departed.iter().find(|departed| departed.partition_index(queue).is_some())
     }
 
-    /// Of a queue or of one of its priority levels.
+    /// Of a queue, of one of its priority levels or of one of its partitions.
     pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {
         let (vhost, name) = self.queue_names.get(&queue.base())?;
         self.queue(vhost, name)
@@ -626,7 +630,8 @@ impl Catalog {
 
     /// All queues, by id.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
-        self.queue_names.keys().filter_map(|id| self.queue_by_id(*id))
+        let named = self.queue_names.keys();
+        named.filter_map(|id| self.queue_by_id(*id).filter(|queue| queue.id == *id))
     }
 }
 

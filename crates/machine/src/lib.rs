@@ -66,10 +66,10 @@ pub use catalog::{
     Actor, AppliesTo, AuditRecord, Binding, BindingChange, Bounds, Catalog, CatalogCommand,
     CatalogEffect, CatalogReply, DeadLetter, Destination, Event, Exchange, ExchangeKind,
     ExchangeSpec, Explanation, Goal, Governed, Happened, HashBy, Hop, HopBinding, Kind,
-    LimitChange, MembershipProblem, NodeInfo, NodeStatus, Pattern, Permissions, Policy, PolicyKind,
-    PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec, QueueType,
-    Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange, Vhost,
-    VhostLimits, VhostLimitsChange, VhostMetadata, explain,
+    LimitChange, MembershipProblem, NodeInfo, NodeStatus, Partition, Pattern, Permissions, Policy,
+    PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec,
+    QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange,
+    Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,

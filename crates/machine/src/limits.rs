@@ -22,6 +22,8 @@ pub const USERS_MAX: usize = 10_000;
 pub const EXCHANGES_MAX: usize = 10_000;
 /// Queues of a cluster.
 pub const QUEUES_MAX: usize = 1_000_000;
+/// Partitions of a stream.
+pub const PARTITIONS_MAX: u16 = 256;
 /// Deleted queues that are remembered for the dead letters that they may leave behind.
 pub const DEPARTED_QUEUES_MAX: usize = 1_024;
 /// Bindings of one source exchange.

@@ -888,15 +888,14 @@ impl World {
     pub(super) fn queues_differ(&self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
         for node in self.members() {
             let Some(life) = &self.nodes[node].life else { continue };
-            let kept = |queue: &&machine::Queue| {
-                let voters = life.catalog.voters(queue.group);
-                voters.contains(&self.nodes[node].id) && is_meant(&queue.name)
-            };
-            for queue in life.catalog.queues().filter(kept) {
+            let is_kept = |group| life.catalog.voters(group).contains(&self.nodes[node].id);
+            let meant = life.catalog.queues().filter(|queue| is_meant(&queue.name));
+            let parts = meant.flat_map(|queue| queue.partitions().map(move |part| (queue, part)));
+            for (queue, partition) in parts.filter(|(_, partition)| is_kept(partition.group)) {
                 let mut groups = life.shards.iter().flat_map(cluster::shard::Shard::groups);
-                let found = groups.find(|(group, _)| *group == queue.group);
-                let has = found.and_then(|(_, group)| group.settings(queue.id));
-                if has != Some((queue.settings(), queue.revision)) {
+                let found = groups.find(|(group, _)| *group == partition.group);
+                let has = found.and_then(|(_, group)| group.settings(partition.queue));
+                if has != Some((&queue.settings_of(partition), queue.revision)) {
                     let (name, node) = (&queue.name, node + 1);
                     return Some(format!("node {node} has {has:?} of {name}, which is {queue:?}"));
                 }

@@ -52,7 +52,7 @@ impl Channel {
             method_id: ids.1,
         };
         connection.client.send(step, self.at.number, &Method::ChannelClose(close));
-        self.wind_up(connection, step, |consumer| Waiting::Forget { consumer });
+        _ = self.wind_up(connection, step, |consumer| Waiting::Forget { consumer });
         self.state = State::Closing;
     }
 
@@ -64,8 +64,7 @@ impl Channel {
         step: &mut Step<'_>,
     ) -> Option<Pending> {
         let at = self.at;
-        let mut unanswered = self.deliveries.consumer_count();
-        self.wind_up(connection, step, |_| Waiting::Channel(at));
+        let mut unanswered = self.wind_up(connection, step, |_| Waiting::Channel(at));
         connection.requests.flush_appends(&mut step.out.requests);
         if connection.requests.has_unlogged(Groups::All) {
             split(connection, at, step).0.wait_for_appends();
@@ -85,13 +84,13 @@ impl Channel {
     }
 
     /// Ends the channel's consumers and gives back what it holds; `waiting` says who is told of a consumer's
-    /// end.
+    /// end. Gives how many there are, each partition's counted.
     fn wind_up(
         &mut self,
         connection: &mut ConnectionState,
         step: &mut Step<'_>,
         waiting: impl Fn(u64) -> Waiting,
-    ) {
+    ) -> usize {
         let (mut caller, parts) = split(connection, self.at, step);
         let caller = &mut caller;
         let Parts { consumers, publishers, reply_addresses, .. } = parts;
@@ -101,7 +100,9 @@ impl Channel {
             tx.roll_back(&mut self.deliveries.unacked, &mut publishers.unfinished);
         }
         let (first, last) = self.deliveries.take_consumers(consumers);
-        for consumer in first.iter().chain(&last).filter_map(|number| consumers.find(*number)) {
+        let count = first.len() + last.len();
+        let all = first.iter().chain(&last).filter_map(|number| consumers.find(*number));
+        for consumer in all.filter(|consumer| consumer.lead == consumer.source.consumer) {
             tell_consumer(caller.step, caller.client, "consumer.deleted", consumer);
         }
         tell_channel(caller.step, caller.client, "channel.closed", self.at.number);
@@ -117,6 +118,7 @@ impl Channel {
             spans.channel_ended(caller.step.now, self.at, &mut caller.step.out.spans);
         }
         self.work.end(&mut publishers.unfinished);
+        count
     }
 
     pub(super) fn frame_while_closing(

@@ -2,7 +2,7 @@
 
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
-use machine::{AttachError, ConsumerSpec, Queue, QueueType, StreamOffset};
+use machine::{AttachError, ConsumerSpec, Partition, Queue, QueueType, StreamOffset};
 
 use super::caller::Caller;
 use super::deliver::Deliveries;
@@ -20,20 +20,27 @@ use crate::connection::tickets::Waiting;
 use crate::errors::{Failure, exclusive_use, no_queue, not_done, not_of_streams, precondition};
 use crate::values::type_name;
 
-/// A consumer whose queue is asked to serve it.
+/// A consumer whose queue is asked to serve it, one partition after another.
 #[derive(Debug)]
 pub(crate) struct Attaching {
+    /// The consumer that leads.
     number: u64,
     queue: String,
     no_wait: bool,
+    spec: ConsumerSpec,
+    /// The consumers of partitions: those before `next` were asked for.
+    members: Vec<u64>,
+    next: usize,
 }
 
-/// A consumer whose queue is told to serve it no more.
+/// A consumer whose queue is told to serve it no more, one partition after another.
 #[derive(Debug)]
 pub(crate) struct Detaching {
     number: u64,
     tag: String,
     no_wait: bool,
+    /// The consumers of partitions that are not told yet.
+    left: Vec<u64>,
 }
 
 /// What `basic.consume` may touch beside its caller and its own part.
@@ -94,8 +101,9 @@ impl Deliveries {
         let queue = topology.queue_name(consume.queue)?;
         caller.allow(Verb::Read { queue: &queue })?;
         let found = usable_queue(caller, &queue)?;
+        let partitions = partitions(caller, found, consume)?;
         let start = match found.queue_type() {
-            QueueType::Stream => Some(self.check_stream(caller, found, consume)?),
+            QueueType::Stream => Some(self.check_stream(caller, found, &partitions, consume)?),
             QueueType::Classic | QueueType::Quorum | QueueType::Subscription => {
                 self.check(caller, found, consume)?;
                 None
@@ -109,47 +117,66 @@ impl Deliveries {
         let priority = if start.is_some() { 0 } else { priority(caller, &queue, consume)? };
         ack_timeout.expect(&caller.client.config, found);
         let how = (priority, start);
-        let number = self.attach(caller, consumers, found, tag, how, consume);
-        Ok(Some(Attaching { number, queue, no_wait: consume.no_wait }))
+        let has_several = found.partition_count() > 1;
+        Ok(Some(match has_several {
+            false => self.attach(caller, consumers, found, tag, how, consume),
+            true => self.attach_all(caller, consumers, &partitions, tag, how, (queue, consume)),
+        }))
     }
 
-    /// Asks the queue to serve a new consumer. Gives its number.
+    /// Asks the queue to serve a new consumer.
     fn attach(
         &mut self,
         caller: &mut Caller<'_, '_>,
         consumers: &mut Consumers,
         queue: &Queue,
         tag: String,
-        (priority, start): (i32, Option<StreamOffset>),
+        how: (i32, Option<StreamOffset>),
         consume: &basic::Consume<'_>,
-    ) -> u64 {
-        let (id, group) = (queue.id, queue.group);
+    ) -> Attaching {
         let number = consumers.draw();
-        let source = Source { group, queue: id, consumer: number };
+        let source = Source { group: queue.group, queue: queue.id, consumer: number };
         let room = self.room();
         let credit = consumers.add(caller.at, &tag, source, consume.no_ack, self.prefetch, room);
         self.tags.insert(tag, number);
         if let Some(consumer) = consumers.find_mut(number) {
             consumer.is_single_active = is_single_active(queue);
-            consumer.is_reading = start.is_some();
+            consumer.is_reading = how.1.is_some();
         }
-        let consumer = caller.client.consumer_id(number);
-        let spec = ConsumerSpec {
-            credit,
-            no_ack: consume.no_ack,
-            exclusive: consume.exclusive,
-            priority,
-            start,
+        let spec = spec_of(credit, how, consume);
+        ask_to_attach(caller, source, spec);
+        let (queue, no_wait) = (queue.name.clone(), consume.no_wait);
+        Attaching { number, queue, no_wait, spec, members: vec![number], next: 1 }
+    }
+
+    /// Asks the first of several partitions to serve a new consumer. It gets credit once all of them do.
+    fn attach_all(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        partitions: &[(Partition, u16)],
+        tag: String,
+        how: (i32, Option<StreamOffset>),
+        (queue, consume): (String, &basic::Consume<'_>),
+    ) -> Attaching {
+        let source = |consumers: &mut Consumers, partition: &Partition| {
+            let Partition { queue, group, .. } = *partition;
+            Source { group, queue, consumer: consumers.draw() }
         };
-        // As in RabbitMQ it finds what was published before it, and of several priorities the highest first.
-        caller.ask_after_appends(group, |ticket| Request::Attach {
-            ticket,
-            group,
-            queue: id,
-            consumer,
-            spec,
-        });
-        number
+        let sources: Vec<(Source, u16)> =
+            partitions.iter().map(|(it, index)| (source(consumers, it), *index)).collect();
+        let (no_ack, limit) = (consume.no_ack, self.prefetch);
+        let number = consumers.add_partitions(caller.at, &tag, &sources, no_ack, limit);
+        self.tags.insert(tag, number);
+        let members = consumers.members(number);
+        for member in &members {
+            if let Some(consumer) = consumers.find_mut(*member) {
+                consumer.is_reading = how.1.is_some();
+            }
+        }
+        let spec = spec_of(0, how, consume);
+        ask_to_attach(caller, sources[0].0, spec);
+        Attaching { number, queue, no_wait: consume.no_wait, spec, members, next: 1 }
     }
 
     /// What some kinds of queues do not let be consumed.
@@ -178,6 +205,7 @@ impl Deliveries {
         &self,
         caller: &Caller<'_, '_>,
         queue: &Queue,
+        partitions: &[(Partition, u16)],
         consume: &basic::Consume<'_>,
     ) -> Result<StreamOffset, Failure> {
         let vhost = &caller.client.vhost;
@@ -201,39 +229,68 @@ impl Deliveries {
             let text = format!("{named} does not support global qos");
             return Err(Failure::connection(ReplyCode::NotImplemented, text));
         }
+        if partitions.len() > 1 && matches!(start, StreamOffset::At(_)) {
+            let problem = ": an offset is of one partition, which x-partition names";
+            return Err(invalid(caller, &queue.name, offset::NAME, problem));
+        }
+        if (self.prefetch as usize) < partitions.len() {
+            let count = partitions.len();
+            let text =
+                format!("{named} has {count} partitions: the prefetch count is to be no less");
+            return Err(precondition(text));
+        }
         if consume.no_ack {
             return Err(not_of_streams("automatic acknowledgement", &queue.name, vhost));
         }
         Ok(start)
     }
 
+    /// A partition serves the consumer, or does not. Gives what is waited for next.
     pub(crate) fn attached(
         &mut self,
         caller: &mut Caller<'_, '_>,
         consumers: &mut Consumers,
-        attaching: Attaching,
+        mut attaching: Attaching,
         result: Result<(), AttachError>,
-    ) -> Result<(), Failure> {
-        let Attaching { number, queue, no_wait } = attaching;
-        match result {
-            Ok(()) => {
-                consumers.attached(number);
-                if let Some(consumer) = consumers.find(number) {
-                    tell_consumer(caller.step, caller.client, "consumer.created", consumer);
-                    let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
-                    caller.answer(no_wait, &Method::BasicConsumeOk(answer));
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.tags.retain(|_, known| *known != number);
-                consumers.remove(number);
-                Err(match error {
-                    AttachError::NoQueue => no_queue(&queue, &caller.client.vhost),
-                    AttachError::ExclusiveUse => exclusive_use(&queue, &caller.client.vhost),
-                    AttachError::NotLeading => not_done("the consumer"),
-                })
-            }
+    ) -> Result<Option<Attaching>, Failure> {
+        if let Err(error) = result {
+            return Err(self.not_attached(caller, consumers, &attaching, error));
+        }
+        let Attaching { number, no_wait, spec, ref members, next, .. } = attaching;
+        let source = members.get(next).and_then(|member| consumers.find(*member));
+        if let Some(source) = source.map(|consumer| consumer.source) {
+            ask_to_attach(caller, source, spec);
+            attaching.next += 1;
+            return Ok(Some(attaching));
+        }
+        consumers.attached(number);
+        if let Some(consumer) = consumers.find(number) {
+            tell_consumer(caller.step, caller.client, "consumer.created", consumer);
+            let answer = basic::ConsumeOk { consumer_tag: consumer.tag() };
+            caller.answer(no_wait, &Method::BasicConsumeOk(answer));
+        }
+        Ok(None)
+    }
+
+    /// The partitions that serve it already are told not to.
+    fn not_attached(
+        &mut self,
+        caller: &mut Caller<'_, '_>,
+        consumers: &mut Consumers,
+        attaching: &Attaching,
+        error: AttachError,
+    ) -> Failure {
+        let Attaching { number, queue, members, next, .. } = attaching;
+        self.tags.retain(|_, known| known != number);
+        for member in members.iter().take(next.saturating_sub(1)) {
+            let consumer = *member;
+            end_consumer(caller, consumers, consumer, Waiting::Forget { consumer });
+        }
+        consumers.remove(*number);
+        match error {
+            AttachError::NoQueue => no_queue(queue, &caller.client.vhost),
+            AttachError::ExclusiveUse => exclusive_use(queue, &caller.client.vhost),
+            AttachError::NotLeading => not_done("the consumer"),
         }
     }
 
@@ -257,15 +314,24 @@ impl Deliveries {
         };
         let waiting = Waiting::Channel(caller.at);
         ask_to_detach(caller, source, waiting, false);
-        Some(Detaching { number, tag: tag.to_owned(), no_wait: cancel.no_wait })
+        let mut left = consumers.members(number);
+        left.retain(|member| *member != number);
+        Some(Detaching { number, tag: tag.to_owned(), no_wait: cancel.no_wait, left })
     }
 
     pub(crate) fn detached(
         &mut self,
         caller: &mut Caller<'_, '_>,
         consumers: &mut Consumers,
-        Detaching { number, tag, no_wait }: Detaching,
-    ) {
+        mut detaching: Detaching,
+    ) -> Option<Detaching> {
+        while let Some(member) = detaching.left.pop() {
+            if let Some(consumer) = consumers.find(member) {
+                ask_to_detach(caller, consumer.source, Waiting::Channel(caller.at), false);
+                return Some(detaching);
+            }
+        }
+        let Detaching { number, tag, no_wait, left: _ } = detaching;
         if self.tags.get(&tag) == Some(&number) {
             self.tags.remove(&tag);
         }
@@ -273,6 +339,7 @@ impl Deliveries {
             tell_consumer(caller.step, caller.client, "consumer.deleted", &consumer);
         }
         tell_cancelled(caller, &tag, no_wait);
+        None
     }
 }
 
@@ -287,6 +354,48 @@ pub(crate) fn end_consumer(
         consumer.is_over = true;
         ask_to_detach(caller, consumer.source, waiting, true);
     }
+}
+
+fn ask_to_attach(caller: &mut Caller<'_, '_>, source: Source, spec: ConsumerSpec) {
+    let Source { group, queue, consumer } = source;
+    let consumer = caller.client.consumer_id(consumer);
+    // As in RabbitMQ it finds what was published before it, and of several priorities the highest first.
+    caller.ask_after_appends(group, |ticket| Request::Attach {
+        ticket,
+        group,
+        queue,
+        consumer,
+        spec,
+    });
+}
+
+fn spec_of(
+    credit: u32,
+    (priority, start): (i32, Option<StreamOffset>),
+    consume: &basic::Consume<'_>,
+) -> ConsumerSpec {
+    let (no_ack, exclusive) = (consume.no_ack, consume.exclusive);
+    ConsumerSpec { credit, no_ack, exclusive, priority, start }
+}
+
+/// The partitions that a consumer wants: all, or the one that it names.
+fn partitions(
+    caller: &Caller<'_, '_>,
+    queue: &Queue,
+    consume: &basic::Consume<'_>,
+) -> Result<Vec<(Partition, u16)>, Failure> {
+    let all = queue.partitions().zip(0u16..);
+    let Some(value) = consume.arguments.find(offset::PARTITION) else { return Ok(all.collect()) };
+    if !matches!(queue.queue_type(), QueueType::Stream | QueueType::Subscription) {
+        return Ok(all.collect());
+    }
+    let wanted = value.integer().and_then(|number| u16::try_from(number).ok());
+    let one: Vec<_> = all.filter(|(_, index)| Some(*index) == wanted).collect();
+    if one.is_empty() {
+        let problem = format!(": it has the partitions 0 to {}", queue.partition_count() - 1);
+        return Err(invalid(caller, &queue.name, offset::PARTITION, &problem));
+    }
+    Ok(one)
 }
 
 fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting, takes_back: bool) {

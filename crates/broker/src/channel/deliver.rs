@@ -57,12 +57,15 @@ impl Deliveries {
         delivery: &Delivery,
     ) {
         let number = delivery.consumer.number;
-        let room = self.room();
-        let Some(consumer) = consumers.find_mut(number) else { return };
+        let Some(consumer) = consumers.find(number) else { return };
         let (source, is_auto_ack) = (consumer.source.level(delivery.queue), consumer.no_ack);
         let (is_reading, takes_all) = (consumer.is_reading, consumer.no_ack || consumer.is_reading);
         let is_of_stream = is_reading || delivery.store != delivery.queue;
-        let taken = if takes_all { delivery.count } else { delivery.count.min(room.of(consumer)) };
+        let taken = match takes_all {
+            true => delivery.count,
+            false if consumer.is_returning() => 0,
+            false => delivery.count.min(self.room().of(consumer)).min(consumers.room_of(consumer)),
+        };
         let tag = match consumer.no_ack {
             true => self.unacked.pass(taken),
             false if taken == 0 => 0,
@@ -77,7 +80,8 @@ impl Deliveries {
             let Some((destination, properties)) = split_head(head) else { break };
             let counted;
             let properties = if is_of_stream {
-                offset::told(&mut numbered, properties, delivery.first_seq + u64::from(sent))
+                let seq = delivery.first_seq + u64::from(sent);
+                offset::told(&mut numbered, properties, seq, consumer.partition)
             } else {
                 properties
             };
@@ -114,9 +118,8 @@ impl Deliveries {
         }
         assert_eq!(sent, taken, "a delivery holds as many messages as it says");
         let bytes = caller.step.out.bytes.len() - before;
-        consumer.delivered(delivery.count, taken, bytes as u64);
+        consumers.delivered(number, delivery.count, taken, bytes as u64);
         caller.counts.delivered(taken, is_auto_ack, delivery.redelivered);
-        consumers.mark(number);
         if taken < delivery.count {
             let first_seq = delivery.first_seq + u64::from(taken);
             caller.requests.hand_back(source, first_seq, delivery.count - taken);
@@ -229,18 +232,22 @@ impl Deliveries {
         queue: QueueId,
         number: u64,
     ) {
-        let Some(consumer) = consumers.find_mut(number) else { return };
+        let Some(consumer) = consumers.find(number) else { return };
         if consumer.source.queue != queue || consumer.is_over {
             return;
         }
-        consumer.is_over = true;
-        let tag = consumer.tag().to_owned();
+        let (lead, tag) = (consumer.lead, consumer.tag().to_owned());
+        for member in consumers.members(lead) {
+            if let Some(consumer) = consumers.find_mut(member) {
+                consumer.is_over = true;
+            }
+        }
         self.tags.remove(tag.as_str());
         if caller.client.capabilities.consumer_cancel_notify {
             let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
             caller.send(&Method::BasicCancel(cancel));
         }
-        if let Some(consumer) = consumers.remove(number) {
+        if let Some(consumer) = consumers.remove(lead) {
             tell_consumer(caller.step, caller.client, "consumer.deleted", &consumer);
         }
     }
@@ -290,6 +297,7 @@ impl Deliveries {
     /// are to be served after it go first all the same: they hold nothing, and must not be that next one.
     pub(crate) fn take_consumers(&mut self, consumers: &Consumers) -> (Vec<u64>, Vec<u64>) {
         let all = std::mem::take(&mut self.tags).into_values();
+        let all = all.flat_map(|lead| consumers.members(lead));
         let holders: BTreeSet<u64> = self.unacked.runs().map(|run| run.source.consumer).collect();
         let is_first = |number: &u64| {
             let found = consumers.find(*number);
@@ -299,7 +307,7 @@ impl Deliveries {
         all.partition(is_first)
     }
 
-    /// Consumers of the channel.
+    /// Consumers of the channel, as the client counts them.
     pub(crate) fn consumer_count(&self) -> usize {
         self.tags.len()
     }

@@ -13,6 +13,11 @@ use crate::values::type_name;
 /// The argument that says where a consumer begins, and the header that tells a message's offset.
 pub(super) const NAME: &str = "x-stream-offset";
 
+/// The header that tells which of several partitions a message is from.
+const PARTITION_HEADER: &str = "x-stream-partition";
+/// The argument that names the only partition a consumer wants.
+pub(super) const PARTITION: &str = "x-partition";
+
 /// What the argument means.
 ///
 /// # Errors
@@ -36,10 +41,26 @@ fn of_seq(seq: u64) -> i64 {
     i64::try_from(seq.saturating_sub(1)).unwrap_or(i64::MAX)
 }
 
-/// The properties of a message with its offset in them, for which `out` is there.
-pub(super) fn told<'a>(out: &'a mut BytesMut, properties: &'a [u8], seq: u64) -> &'a [u8] {
+/// The properties of a message with its offset in them, and its partition if there are several, for which `out` is
+/// there.
+pub(super) fn told<'a>(
+    out: &'a mut BytesMut,
+    properties: &'a [u8],
+    seq: u64,
+    partition: Option<u16>,
+) -> &'a [u8] {
     let number = Number::I64(of_seq(seq));
-    if headers::put_with_number(out, properties, NAME, number) { out } else { properties }
+    if !headers::put_with_number(out, properties, NAME, number) {
+        return properties;
+    }
+    if let Some(partition) = partition {
+        let with_offset = out.split();
+        let number = Number::I64(partition.into());
+        if !headers::put_with_number(out, &with_offset, PARTITION_HEADER, number) {
+            *out = with_offset;
+        }
+    }
+    out
 }
 
 #[cfg(test)]

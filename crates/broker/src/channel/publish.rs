@@ -168,7 +168,7 @@ impl Publishing {
         let known = publishers.routes.find(version, message.destination);
         if let Some(place) = known
             && let Some(asked) = self.seen.find(message.properties)
-            && !publishers.routes.at(place).dedups
+            && !publishers.routes.at(place).looks_at_each()
         {
             let Publishers { routes, unfinished, touched, .. } = publishers;
             return self.store(caller, unfinished, touched, routes.at(place), &asked, message);
@@ -207,6 +207,14 @@ impl Publishing {
                 return Ok(());
             }
         };
+        let placed;
+        let mut route = route;
+        if route.has_partitions() {
+            let (_, key) = destination_texts(message.destination);
+            let turn = caller.requests.turn;
+            placed = route.placed(|stream| stream.choose(key, &properties, turn));
+            route = &placed;
+        }
         if route.dedups || asked.delay_ms.is_some() {
             asked.key = attributes::key(&properties);
         }

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use amqp::{Method, TableRef, ValueRef};
 use cluster::Request;
-use machine::{CatalogCommand, GroupId, Queue, QueueId, QueueType};
+use machine::{CatalogCommand, GroupId, Partition, Queue, QueueId, QueueType};
 
 use self::history::Replay;
 use super::caller::Caller;
@@ -58,16 +58,18 @@ pub(crate) enum Pending {
         queue: String,
         is_stream: bool,
         no_wait: bool,
+        /// Ready messages and consumers so far, and partitions that are still to be asked.
+        counts: (u64, u32),
+        left: Vec<Partition>,
     },
     Purge {
         no_wait: bool,
+        count: u64,
+        left: Vec<Partition>,
     },
-    CloseQueue {
-        queue: String,
-        id: QueueId,
-        is_stream: bool,
-        no_wait: bool,
-    },
+    /// Whether all of several partitions are empty, before a queue is deleted that has to be.
+    Emptiness(Box<Deletion>),
+    CloseQueue(Box<Deletion>),
     DeleteQueue {
         count: u64,
         no_wait: bool,
@@ -78,11 +80,26 @@ pub(crate) enum Pending {
 pub(crate) type Next = Result<Option<Pending>, Failure>;
 
 /// A queue that this session may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Found {
     id: QueueId,
     group: GroupId,
     is_stream: bool,
+    /// Its partitions behind the first, the next one last.
+    more: Vec<Partition>,
+}
+
+/// A queue that is being deleted, one partition after another.
+#[derive(Clone, Debug)]
+pub(crate) struct Deletion {
+    queue: String,
+    found: Found,
+    if_unused: bool,
+    no_wait: bool,
+    /// Messages that go with it.
+    count: u64,
+    /// Partitions that are still to be asked.
+    left: Vec<Partition>,
 }
 
 impl Topology {
@@ -111,7 +128,14 @@ pub(crate) fn usable_queue<'s>(caller: &Caller<'_, 's>, name: &str) -> Result<&'
 fn find_queue(caller: &Caller<'_, '_>, name: &str) -> Result<Found, Failure> {
     let queue = usable_queue(caller, name)?;
     let is_stream = queue.queue_type() == QueueType::Stream;
-    Ok(Found { id: queue.id, group: queue.group, is_stream })
+    Ok(Found { id: queue.id, group: queue.group, is_stream, more: more_of(queue) })
+}
+
+/// The partitions of a queue behind the first, the next one last.
+fn more_of(queue: &Queue) -> Vec<Partition> {
+    let mut more: Vec<Partition> = queue.partitions().skip(1).collect();
+    more.reverse();
+    more
 }
 
 /// Puts a change to the catalog, if this node's copy would not refuse it.

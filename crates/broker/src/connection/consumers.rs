@@ -4,9 +4,15 @@
 //! one a window bounds what is on its way, by count and by the size of its messages. Several
 //! consumers that share a limit are each given what is free of it: what is then too much is handed
 //! back (`deliveries`), so that none starves while another's queue is empty.
+//!
+//! A consumer of a queue with several partitions is one consumer for each of them, of which the first leads: the prefetch
+//! is theirs together (`lending`).
+
+mod lending;
 
 use std::collections::BTreeMap;
 
+use self::lending::Lending;
 use crate::channel::unacked::Source;
 use crate::connection::tickets::ChannelRef;
 use crate::limits;
@@ -33,6 +39,13 @@ pub(crate) struct Consumer {
     pub(crate) is_single_active: bool,
     /// It reads a stream: what it is done with is credit, and nothing goes back.
     pub(crate) is_reading: bool,
+    /// Of several partitions the one that it gets messages of, counted from 0. None: its queue has one.
+    pub(crate) partition: Option<u16>,
+    /// The consumer of the first partition: itself, if there is no other.
+    pub(crate) lead: u64,
+    /// What went back of it is not all that was on its way: what is behind goes back as well, so that it comes again
+    /// in its order.
+    is_returning: bool,
     /// Messages it may hold; 0 is no limit.
     limit: u32,
     held: u32,
@@ -90,9 +103,15 @@ impl Consumer {
         more
     }
 
+    /// Whether what comes for it goes back: see `is_returning`.
+    pub(crate) fn is_returning(&self) -> bool {
+        self.is_returning
+    }
+
     /// Counts a delivery of which the client gets `taken` messages of `bytes` in all.
-    pub(crate) fn delivered(&mut self, count: u32, taken: u32, bytes: u64) {
+    fn delivered(&mut self, count: u32, taken: u32, bytes: u64) {
         self.granted = self.granted.saturating_sub(count);
+        self.is_returning = self.granted > 0 && (self.is_returning || taken < count);
         if !self.no_ack {
             self.held += taken;
         }
@@ -137,6 +156,10 @@ impl ChannelRoom {
 pub(crate) struct Consumers {
     all: BTreeMap<u64, Consumer>,
     drawn: u64,
+    /// Of those with several partitions, by the consumer that leads: what they share.
+    lending: BTreeMap<u64, Lending>,
+    /// Consumers of partitions behind the first.
+    followers: u64,
     /// Bytes that each without a prefetch should have on their way now.
     pub(crate) window_bytes: u64,
     /// Those whose credit may have to grow.
@@ -146,7 +169,14 @@ pub(crate) struct Consumers {
 impl Default for Consumers {
     fn default() -> Self {
         let window_bytes = limits::WINDOW_BYTES;
-        Self { all: BTreeMap::new(), drawn: 0, window_bytes, dirty: Vec::new() }
+        Self {
+            all: BTreeMap::new(),
+            drawn: 0,
+            lending: BTreeMap::new(),
+            followers: 0,
+            window_bytes,
+            dirty: Vec::new(),
+        }
     }
 }
 
@@ -177,6 +207,9 @@ impl Consumers {
             no_ack,
             is_single_active: false,
             is_reading: false,
+            partition: None,
+            lead: source.consumer,
+            is_returning: false,
             limit,
             held: 0,
             granted: 0,
@@ -191,6 +224,32 @@ impl Consumers {
         credit
     }
 
+    /// Adds the consumers of one queue's partitions, which start without credit. Gives the one that leads.
+    pub(crate) fn add_partitions(
+        &mut self,
+        channel: ChannelRef,
+        tag: &str,
+        sources: &[(Source, u16)],
+        no_ack: bool,
+        limit: u32,
+    ) -> u64 {
+        let full = ChannelRoom { prefetch: 1, consumed: 1, unacked: 0 };
+        let lead = sources.first().expect("a queue has a partition").0.consumer;
+        for (source, partition) in sources {
+            _ = self.add(channel, tag, *source, no_ack, limit, full);
+            let Some(consumer) = self.all.get_mut(&source.consumer) else { continue };
+            (consumer.lead, consumer.partition, consumer.granted) = (lead, Some(*partition), 0);
+        }
+        self.followers += sources.len() as u64 - 1;
+        self.lending.insert(lead, Lending::new(sources));
+        lead
+    }
+
+    /// Those of all partitions of a consumer that leads; itself, if there is no other.
+    pub(crate) fn members(&self, lead: u64) -> Vec<u64> {
+        self.lending.get(&lead).map_or_else(|| vec![lead], Lending::numbers)
+    }
+
     /// Its queue has it. Credit that came free while it was asked is given now.
     pub(crate) fn attached(&mut self, number: u64) {
         if let Some(consumer) = self.all.get_mut(&number) {
@@ -199,8 +258,31 @@ impl Consumers {
         }
     }
 
+    /// Counts a delivery of which the client gets `taken` messages of `bytes` in all.
+    pub(crate) fn delivered(&mut self, number: u64, count: u32, taken: u32, bytes: u64) {
+        let Some(consumer) = self.all.get_mut(&number) else { return };
+        consumer.delivered(count, taken, bytes);
+        if consumer.partition.is_some()
+            && let Some(lending) = self.lending.get_mut(&consumer.lead)
+        {
+            lending.delivered(number, taken, !consumer.no_ack);
+        }
+        self.mark(number);
+    }
+
+    /// Messages that a consumer may be given beside the limits of its channel.
+    pub(crate) fn room_of(&self, consumer: &Consumer) -> u32 {
+        match self.lending.get(&consumer.lead) {
+            Some(lending) if consumer.limit > 0 && !consumer.no_ack => {
+                consumer.limit.saturating_sub(lending.held())
+            }
+            Some(_) | None => u32::MAX,
+        }
+    }
+
+    /// As a client counts them: one of several partitions is one.
     pub(crate) fn count(&self) -> u64 {
-        self.all.len() as u64
+        self.all.len() as u64 - self.followers
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<&Consumer> {
@@ -211,7 +293,14 @@ impl Consumers {
         self.all.get_mut(&number)
     }
 
+    /// With all of its partitions, if it leads.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Consumer> {
+        let members =
+            self.lending.remove(&number).map_or_else(Vec::new, |lending| lending.numbers());
+        for member in members.into_iter().filter(|member| *member != number) {
+            self.all.remove(&member);
+            self.followers -= 1;
+        }
         self.all.remove(&number)
     }
 
@@ -220,17 +309,26 @@ impl Consumers {
     pub(crate) fn settled(&mut self, number: u64, count: u32) {
         if let Some(consumer) = self.all.get_mut(&number) {
             consumer.held = consumer.held.saturating_sub(count);
+            if consumer.partition.is_some()
+                && let Some(lending) = self.lending.get_mut(&consumer.lead)
+            {
+                lending.settled(count);
+            }
         }
         self.mark(number);
     }
 
     /// Looks at its credit again before the step ends.
     pub(crate) fn mark(&mut self, number: u64) {
-        if let Some(consumer) = self.all.get_mut(&number)
-            && !consumer.is_dirty
-        {
+        let Some(mut consumer) = self.all.get_mut(&number) else { return };
+        let lead = consumer.lead;
+        if lead != number {
+            let Some(leader) = self.all.get_mut(&lead) else { return };
+            consumer = leader;
+        }
+        if !consumer.is_dirty {
             consumer.is_dirty = true;
-            self.dirty.push(number);
+            self.dirty.push(lead);
         }
     }
 
@@ -252,6 +350,10 @@ impl Consumers {
                 continue;
             }
             let Some(room) = room(consumer.channel) else { continue };
+            if let Some(lending) = self.lending.get_mut(&number) {
+                lending.grant(&mut self.all, room, self.window_bytes, &mut granted);
+                continue;
+            }
             let credit = consumer.grant(room.of(consumer), self.window_bytes);
             if credit > 0 {
                 granted(consumer.source, credit);
@@ -295,7 +397,7 @@ mod tests {
         let mut consumers = Consumers::default();
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 10, FREE), 10);
         consumers.attached(1);
-        consumers.find_mut(1).unwrap().delivered(10, 10, 1000);
+        consumers.delivered(1, 10, 10, 1000);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 0);
         consumers.settled(1, 4);
@@ -309,7 +411,7 @@ mod tests {
         assert_eq!(consumers.add(CHANNEL, "a", source(1), true, 0, FREE), start);
         consumers.attached(1);
         let bytes = u64::from(start) * 1024 * 1024;
-        consumers.find_mut(1).unwrap().delivered(start, start, bytes);
+        consumers.delivered(1, start, start, bytes);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 4, "four messages of a MiB");
     }
@@ -320,10 +422,10 @@ mod tests {
             Consumers { window_bytes: limits::WINDOW_BYTES_LOW, ..Consumers::default() };
         assert_eq!(consumers.add(CHANNEL, "a", source(1), true, 0, FREE), 1, "a guess");
         consumers.attached(1);
-        consumers.find_mut(1).unwrap().delivered(1, 1, 1024);
+        consumers.delivered(1, 1, 1, 1024);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 256, "messages of a KiB");
-        consumers.find_mut(1).unwrap().delivered(256, 256, 256 * 128 * 1024 * 1024);
+        consumers.delivered(1, 256, 256, 256 * 128 * 1024 * 1024);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 1, "it goes on, one by one");
     }

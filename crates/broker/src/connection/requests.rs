@@ -24,6 +24,8 @@ pub(crate) struct Requests {
     held_back: Vec<HeldBack>,
     /// Room for the queues of one message.
     pub(crate) levels: Vec<QueueId>,
+    /// Which partition takes messages that have no key: another one with each flush.
+    pub(crate) turn: usize,
 }
 
 /// A question, and what has to be logged before it is asked.
@@ -62,6 +64,7 @@ impl Requests {
             settles: Settles::default(),
             held_back: Vec::new(),
             levels: Vec::new(),
+            turn: session.0 as usize,
         }
     }
 
@@ -120,6 +123,7 @@ impl Requests {
     /// Sends the batches that are gathered, the questions about room, and what was held back and need not be any
     /// more.
     pub(crate) fn flush_publishes(&mut self, out: &mut Vec<Request>) {
+        self.turn = self.turn.wrapping_add(1);
         self.flush_appends(out);
         self.capacity.flush(&mut self.tickets, out);
         let (capacity, tickets) = (&self.capacity, &self.tickets);

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::death::Death;
 use super::rewrite::{Letter, write_letter};
 use crate::attributes::Asked;
+use crate::partitions;
 use crate::values::view;
 
 /// What a queue set aside is called: this behind the name of the queue that its messages are from.
@@ -216,6 +217,8 @@ impl<'c> Origin<'c> {
             &asked,
             targets,
         );
+        let key = letter.keys.first().copied().unwrap_or_default();
+        partitions::place(self.catalog, targets, key, &letter.properties, chance as usize);
         routed.is_ok()
     }
 

@@ -153,8 +153,7 @@ impl Session {
             consumers: deliveries
                 .consumers()
                 .take(limits::DESCRIBED_CONSUMERS_MAX)
-                .filter_map(|number| consumers.find(number))
-                .map(described)
+                .filter_map(|number| described(consumers, number))
                 .collect(),
         })
     }
@@ -163,7 +162,7 @@ impl Session {
     pub fn describe_consumer(&self, channel: u16, tag: &str) -> Option<ConsumerDescription> {
         let (_, deliveries) = self.channels.get(&channel)?.look_inside();
         let consumers: &Consumers = &self.connection.consumers;
-        consumers.find(deliveries.consumer(tag)?).map(described)
+        described(consumers, deliveries.consumer(tag)?)
     }
 
     fn state(&self) -> ConnectionState {
@@ -197,9 +196,13 @@ fn channel_line(channel: &Channel) -> ChannelLine {
     }
 }
 
-fn described(consumer: &Consumer) -> ConsumerDescription {
-    let (held, credit) = consumer.holds();
-    ConsumerDescription {
+fn described(consumers: &Consumers, number: u64) -> Option<ConsumerDescription> {
+    let consumer = consumers.find(number)?;
+    // Of several partitions together.
+    let members = consumers.members(number);
+    let all = members.iter().filter_map(|member| consumers.find(*member)).map(Consumer::holds);
+    let (held, credit) = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    Some(ConsumerDescription {
         tag: consumer.tag().to_owned(),
         number: consumer.source.consumer,
         group: consumer.source.group,
@@ -209,5 +212,5 @@ fn described(consumer: &Consumer) -> ConsumerDescription {
         held,
         credit,
         is_single_active: consumer.is_single_active,
-    }
+    })
 }

@@ -136,11 +136,13 @@ impl CatalogGroup {
             return None;
         }
         self.start = Start::HandedOut;
-        let queues = self.catalog.queues().map(|queue| WantedQueue {
-            group: queue.group,
-            queue: queue.id,
-            settings: queue.settings().clone(),
-            revision: queue.revision,
+        let queues = self.catalog.queues().flat_map(|queue| {
+            queue.partitions().map(|partition| WantedQueue {
+                group: partition.group,
+                queue: partition.queue,
+                settings: queue.settings_of(partition),
+                revision: queue.revision,
+            })
         });
         Some(queues.collect())
     }

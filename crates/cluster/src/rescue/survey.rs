@@ -57,7 +57,10 @@ pub(crate) fn survey<D: Disk>(
     let mut queues: BTreeMap<GroupId, Vec<String>> = BTreeMap::new();
     for queue in catalog.queues().filter(|queue| !queue.group.is_local()) {
         let name = format!("{} (vhost {})", queue.name, queue.vhost);
-        queues.entry(queue.group).or_default().push(name);
+        let groups: BTreeSet<GroupId> = queue.partitions().map(|it| it.group).collect();
+        for group in groups {
+            queues.entry(group).or_default().push(name.clone());
+        }
     }
     let groups = (0..=catalog.group_count()).map(GroupId);
     Ok(Survey {
@@ -81,8 +84,10 @@ pub(crate) fn queue_names<D: Disk>(
     let nothing = RecoveredGroup::default();
     let found = recovered.groups.get(&0).unwrap_or(&nothing);
     let catalog = catalog(genesis, reader, found)?;
-    let named = |queue: &machine::Queue| (queue.id, (queue.vhost.clone(), queue.name.clone()));
-    Ok(catalog.queues().map(named).collect())
+    let named = |queue: &machine::Queue| (queue.vhost.clone(), queue.name.clone());
+    let all = catalog.queues();
+    let all = all.flat_map(|it| it.partitions().map(move |partition| (partition.queue, named(it))));
+    Ok(all.collect())
 }
 
 fn catalog<D: Disk>(

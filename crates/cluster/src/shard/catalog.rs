@@ -284,8 +284,8 @@ impl Shard {
             }
             return Some(waiter);
         };
-        let (vhost, name) = (found.vhost.clone(), found.name.clone());
-        let command = CatalogCommand::DeleteQueue { vhost, name, queue: Some(queue), by: None };
+        let (vhost, name, queue) = (found.vhost.clone(), found.name.clone(), Some(found.id));
+        let command = CatalogCommand::DeleteQueue { vhost, name, queue, by: None };
         self.change(now, &command, waiter, outputs);
         None
     }

@@ -28,6 +28,7 @@ fn stream(node: &mut Node, retention: Retention) -> Place {
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     };
     node.submit(
         ANN,

@@ -30,6 +30,7 @@ fn create(node: &mut Node, name: &str, queue_type: QueueType, features: Features
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     };
     let command = CatalogCommand::CreateQueue {
         vhost: "/".to_owned(),

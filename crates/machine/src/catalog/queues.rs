@@ -2,6 +2,7 @@
 
 mod home;
 pub(super) mod kind;
+mod partition;
 mod pause;
 pub(super) mod spec;
 
@@ -14,6 +15,7 @@ use crate::settings::{Features, Overflow, QueueSettings};
 use crate::value::Arguments;
 pub use home::QueueHome;
 pub use kind::QueueType;
+pub use partition::Partition;
 pub use pause::QueuePause;
 pub use spec::{DeadLetter, QueueSpec};
 
@@ -32,6 +34,8 @@ pub struct Queue {
     pub node: Option<NodeId>,
     /// As the client gave them.
     pub arguments: Arguments,
+    /// Its partitions behind the first, which has its own number and group.
+    pub(super) more: Vec<Partition>,
     /// What it is as declared.
     pub(super) spec: QueueSpec,
     /// What policies say of it.
@@ -59,6 +63,7 @@ impl Queue {
             exclusive: home.exclusive(),
             node: home.node(),
             arguments,
+            more: Vec::new(),
             spec,
             governed: None,
             pause: None,
@@ -92,6 +97,34 @@ impl Queue {
         self.target = self.target_now();
     }
 
+    /// Itself, and its partitions behind the first.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> {
+        let reads = self.settings().subscription().map(|it| it.stream);
+        let first = Partition { queue: self.id, group: self.group, reads };
+        std::iter::once(first).chain(self.more.iter().copied())
+    }
+
+    /// At least 1.
+    pub fn partition_count(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// Which of its partitions has this number, counted from 0.
+    pub fn partition_index(&self, queue: QueueId) -> Option<usize> {
+        self.partitions().position(|partition| partition.queue == queue.base())
+    }
+
+    /// What the group of one of its partitions has to know.
+    pub fn settings_of(&self, partition: Partition) -> QueueSettings {
+        let mut settings = self.settings().clone();
+        let features = settings.features.as_deref_mut();
+        let subscription = features.and_then(|features| features.subscription.as_mut());
+        if let (Some(subscription), Some(stream)) = (subscription, partition.reads) {
+            subscription.stream = stream;
+        }
+        settings
+    }
+
     /// Who paused it, and since when. `None`: it is not paused.
     pub fn pause(&self) -> Option<&QueuePause> {
         self.pause.as_deref()
@@ -115,6 +148,7 @@ impl Queue {
             is_guarded: refuses || enqueue.is_some(),
             asked_max: u32::try_from(burst).unwrap_or(u32::MAX),
             dedups: features.dedup.is_some(),
+            has_partitions: !self.more.is_empty(),
             ..plain
         }
     }

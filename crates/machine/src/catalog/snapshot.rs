@@ -14,7 +14,7 @@ use super::exchanges::ExchangeSpec;
 use super::limits::{UserLimits, VhostLimits};
 use super::nodes::{Membership, NodeInfo, WIDE_SINCE, Wide};
 use super::policies::{Policy, PolicyKind, PolicySpec, Subject};
-use super::queues::{NewQueue, QueueHome, QueuePause, QueueSpec};
+use super::queues::{NewQueue, Partition, QueueHome, QueuePause, QueueSpec};
 use super::users::{Permissions, TopicPermissions, User};
 use super::vhosts::{Vhost, VhostMetadata};
 use super::{Catalog, Exchange, ExchangeKind, Queue};
@@ -180,13 +180,16 @@ impl Catalog {
             if !planted::is("policy_not_restored") {
                 self.govern_new(&mut queue);
             }
-            let is_known_group = match queue.node {
-                Some(node) => queue.group == GroupId::local(node),
-                None => (1..=self.group_count).contains(&queue.group.0),
+            let is_odd = |Partition { queue: id, group, .. }: Partition| {
+                let is_known_group = match queue.node {
+                    Some(node) => group == GroupId::local(node),
+                    None => (1..=self.group_count).contains(&group.0),
+                };
+                !is_known_group || id.0 >= self.next_queue || self.queue_names.contains_key(&id)
             };
-            if !is_known_group
-                || queue.id.0 >= self.next_queue
-                || self.queue_names.contains_key(&queue.id)
+            let ids: BTreeSet<QueueId> = queue.partitions().map(|it| it.queue).collect();
+            if ids.len() != queue.partition_count()
+                || queue.partitions().any(is_odd)
                 || self.queue(&name, &queue.name).is_some()
             {
                 return Err(reader.corrupt());
@@ -387,6 +390,7 @@ fn put_queue(out: &mut Vec<u8>, queue: &Queue) {
     queue.spec.encode(out);
     put_u64(out, queue.revision);
     queue.arguments.encode(out);
+    queue.partitions().skip(1).for_each(|partition| partition.encode(out));
 }
 
 fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
@@ -398,6 +402,11 @@ fn read_queue(reader: &mut Reader<'_>, vhost: &str) -> Result<Queue, Corrupt> {
     let new = NewQueue { vhost: vhost.to_owned(), name, home, spec, arguments };
     let mut queue = Queue::new(id, group, new);
     queue.revision = revision;
+    for _ in 1..queue.spec.partitions {
+        queue.more.push(Partition::read(reader)?);
+    }
+    // What it says to publishers follows from its partitions, too.
+    queue.govern(queue.spec.clone(), None);
     Ok(queue)
 }
 

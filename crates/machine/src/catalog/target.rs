@@ -18,6 +18,8 @@ pub struct Target {
     pub dedups: bool,
     /// It is the history of an exchange: nobody to whom the message was routed.
     pub is_history: bool,
+    /// It is the first of several partitions: the message goes into one of them.
+    pub has_partitions: bool,
 }
 
 impl Target {
@@ -31,6 +33,7 @@ impl Target {
             asked_max: 0,
             dedups: false,
             is_history: false,
+            has_partitions: false,
         }
     }
 }

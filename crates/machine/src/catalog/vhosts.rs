@@ -5,6 +5,7 @@ mod exchanges;
 mod histories;
 mod metadata;
 mod operations;
+mod partitions;
 mod queues;
 
 use std::collections::BTreeMap;

@@ -735,6 +735,7 @@ fn commands_with_specs() -> Vec<CatalogCommand> {
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     };
     let group = QueueHome::Group;
     let full = QueueSpec {

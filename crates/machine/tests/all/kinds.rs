@@ -403,6 +403,7 @@ fn plain(home: QueueHome) -> QueueSpec {
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     }
 }
 

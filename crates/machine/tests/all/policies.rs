@@ -30,6 +30,7 @@ fn plain() -> QueueSpec {
         dead_letter,
         consumer_timeout_ms,
         members,
+        partitions: 1,
     }
 }
 

@@ -50,6 +50,7 @@ fn queue(name: &str) -> CatalogCommand {
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     };
     CatalogCommand::CreateQueue {
         vhost: VHOST.to_owned(),

@@ -36,6 +36,7 @@ fn spec(home: QueueHome) -> QueueSpec {
         dead_letter: Some(DeadLetter { exchange: "x".into(), key: Some("k".into()) }),
         consumer_timeout_ms: Some(5_000),
         members: Some(5),
+        partitions: 1,
     }
 }
 
@@ -236,6 +237,7 @@ fn a_changed_queue_keeps_what_it_is_made_of_and_what_its_client_asked_for() {
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
+        partitions: 1,
     };
     let version = world.catalog.version();
     assert_eq!(world.apply(change(&world, new.clone())), CatalogReply::Done);

@@ -1,6 +1,6 @@
 //! What one argument of a queue may be.
 
-use machine::limits::{BURST_MAX, DEDUP_ENTRIES_MAX, TIME_MS_MAX};
+use machine::limits::{BURST_MAX, DEDUP_ENTRIES_MAX, PARTITIONS_MAX, TIME_MS_MAX};
 use machine::{Arguments, StreamOffset, Value};
 
 use super::super::age::age_ms;
@@ -163,6 +163,11 @@ pub(super) fn start_of(value: &Value) -> Option<StreamOffset> {
         Value::Timestamp(seconds) => Some(StreamOffset::Since(seconds.saturating_mul(1000))),
         _ => word_of(value.text()?),
     }
+}
+
+pub(super) fn partitions(value: &Value, arguments: &Arguments) -> Judged {
+    size(value, arguments)?;
+    at_most(value, i64::from(PARTITIONS_MAX))
 }
 
 pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {

@@ -4,6 +4,7 @@
 //! what only another type knows. Arguments that nobody knows are kept and ignored. Behind them come
 //! those that RabbitMQ of that time does not have.
 
+use machine::limits::PARTITIONS_MAX;
 use machine::{Arguments, Kind, QueueType, Value, Version};
 
 use super::super::compare;
@@ -35,6 +36,8 @@ const MASTER_LOCATOR: &str = "x-queue-master-locator";
 pub(super) const READS: &str = "x-stream";
 pub(super) const START: &str = "x-stream-offset";
 pub(super) const BEHIND: &str = "x-when-behind";
+/// How many partitions a stream has.
+pub(super) const PARTITIONS: &str = "x-partitions";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
@@ -76,6 +79,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (READS, checks::text),
     (START, checks::start),
     (BEHIND, checks::behind),
+    (PARTITIONS, checks::partitions),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -117,7 +121,8 @@ const QUORUM: &[&str] = &[
 ];
 
 /// What streams know.
-const STREAM: &[&str] = &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR];
+const STREAM: &[&str] =
+    &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR, PARTITIONS];
 
 /// What subscriptions know. No other type refuses what only they do: RabbitMQ takes it for names that nobody knows.
 const SUBSCRIPTION: &[&str] = &[
@@ -243,7 +248,17 @@ pub(super) fn compare(received: &Arguments, current: &Arguments) -> Result<(), D
         if *argument == TYPE && is_classic(received) && is_classic(current) {
             continue;
         }
+        if *argument == PARTITIONS && partitions_of(received) <= partitions_of(current) {
+            // It has more now: who declares it as it was before means the same.
+            continue;
+        }
         compare::argument(argument, received, current)?;
     }
     Ok(())
+}
+
+/// How many partitions are asked for. What is no such number is one.
+pub(super) fn partitions_of(arguments: &Arguments) -> u16 {
+    let asked = arguments.find(PARTITIONS).and_then(Value::integer);
+    asked.and_then(|count| u16::try_from(count).ok()).unwrap_or(1).clamp(1, PARTITIONS_MAX)
 }

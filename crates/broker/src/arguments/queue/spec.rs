@@ -10,7 +10,8 @@ use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
     BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE,
     DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE,
-    OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL, type_of,
+    OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL,
+    partitions_of, type_of,
 };
 
 use crate::arguments::age::age_ms;
@@ -30,8 +31,9 @@ pub(super) fn of(
     });
     let features = asked.features(dead_letter.is_some());
     let members = asked.number(GROUP_SIZE).or_else(|| asked.number(CLUSTER_SIZE));
+    let queue_type = type_of(arguments);
     QueueSpec {
-        queue_type: type_of(arguments),
+        queue_type,
         settings: QueueSettings {
             is_durable: home.is_durable(),
             is_auto_delete: auto_delete,
@@ -41,6 +43,8 @@ pub(super) fn of(
         dead_letter,
         consumer_timeout_ms: asked.number(CONSUMER_TIMEOUT),
         members: members.map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
+        // A subscription gets as many as its stream has.
+        partitions: if queue_type == QueueType::Stream { partitions_of(arguments) } else { 1 },
     }
 }
 

@@ -110,5 +110,5 @@ fn resolve(
             return Err(Failure::channel(ReplyCode::PreconditionFailed, text));
         }
     }
-    Ok(Route::of(&targets))
+    Ok(Route::before_placing(caller.catalog(), &targets))
 }

@@ -2,7 +2,7 @@
 
 use amqp::Method;
 use cluster::Answer;
-use machine::CatalogReply;
+use machine::{CatalogReply, Partition};
 
 use super::exchanges::exchange_declared;
 use super::history::Replay;
@@ -31,7 +31,8 @@ impl Topology {
             | Pending::DeclareQueue { .. }
             | Pending::Status { .. }
             | Pending::Purge { .. }
-            | Pending::CloseQueue { .. }
+            | Pending::Emptiness(_)
+            | Pending::CloseQueue(_)
             | Pending::DeleteQueue { .. } => pending,
         };
         if let Some(refusal) = refusal(&answer) {
@@ -52,21 +53,38 @@ impl Topology {
             (Pending::DeclareQueue { declaration, no_wait }, Answer::Catalog { reply, .. }) => {
                 return self.queue_declared(caller, &declaration, no_wait, &reply);
             }
-            (Pending::Status { queue, is_stream, no_wait }, Answer::Status { status, .. }) => {
-                // As in RabbitMQ, it is not told who reads a stream.
-                let consumers = |count| if is_stream { 0 } else { count };
-                let counts =
-                    status.map_or((0, 0), |status| (status.ready, consumers(status.consumers)));
+            (
+                Pending::Status { queue, is_stream, no_wait, mut counts, mut left },
+                Answer::Status { status, .. },
+            ) => {
+                // Who consumes from one of several partitions consumes from all.
+                if let Some(status) = status {
+                    counts = (counts.0 + status.ready, counts.1.max(status.consumers));
+                }
+                if let Some(Partition { queue: id, group, .. }) = left.pop() {
+                    queues::ask_status_of(caller, group, id);
+                    return Ok(Some(Pending::Status { queue, is_stream, no_wait, counts, left }));
+                }
+                if is_stream {
+                    // As in RabbitMQ, it is not told who reads a stream.
+                    counts.1 = 0;
+                }
                 queues::tell_declared(caller, &queue, counts, no_wait);
             }
-            (Pending::Purge { no_wait }, Answer::Purged { count, .. }) => {
+            (Pending::Purge { no_wait, count: before, mut left }, Answer::Purged { count, .. }) => {
+                let count = before + count;
+                if let Some(Partition { queue, group, .. }) = left.pop() {
+                    queues::ask_to_purge(caller, group, queue);
+                    return Ok(Some(Pending::Purge { no_wait, count, left }));
+                }
                 queues::tell_purged(caller, count, no_wait);
             }
-            (
-                Pending::CloseQueue { queue, id, is_stream, no_wait },
-                Answer::Closed { result, .. },
-            ) => {
-                return queues::closed(caller, queue, (id, is_stream), no_wait, result);
+            (Pending::Emptiness(deletion), Answer::Status { status, .. }) => {
+                let ready = status.map_or(0, |status| status.ready);
+                return queues::emptiness_told(caller, deletion, ready);
+            }
+            (Pending::CloseQueue(deletion), Answer::Closed { result, .. }) => {
+                return queues::closed(caller, deletion, result);
             }
             (Pending::DeleteQueue { count, no_wait }, Answer::Catalog { .. }) => {
                 queues::tell_deleted(caller, count, no_wait);

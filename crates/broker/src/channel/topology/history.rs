@@ -16,6 +16,7 @@ use crate::channel::unacked::Source;
 use crate::connection::consumers::Consumers;
 use crate::connection::names::Chance;
 use crate::limits;
+use crate::partitions;
 use crate::route_cache::Route;
 use crate::stored::{destination_texts, split_head};
 use crate::values::Observed;
@@ -96,13 +97,13 @@ fn copy(
     for (head, body) in Messages::of(delivery.store, &delivery.bytes) {
         let Some((address, raw)) = split_head(head) else { continue };
         let properties = Properties::decode(raw).unwrap_or_default();
+        let (_, key) = destination_texts(address);
         let mut targets = Vec::new();
         match destination {
             Destination::Queue(name) => {
                 targets.extend(catalog.queue(vhost, name).map(machine::Queue::target));
             }
             Destination::Exchange(name) => {
-                let (_, key) = destination_texts(address);
                 let observed = Observed::new(properties, chance.draw(), caller.client.node);
                 // An exchange that is gone again takes nothing.
                 _ = catalog.route_keys(
@@ -115,6 +116,7 @@ fn copy(
                 );
             }
         }
+        partitions::place(catalog, &mut targets, key, &properties, chance.draw() as usize);
         let asked = Asked {
             ttl_ms: attributes::ttl_ms(&properties).unwrap_or_default(),
             priority: properties.priority.unwrap_or(0),

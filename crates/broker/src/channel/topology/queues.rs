@@ -2,9 +2,14 @@
 
 use amqp::{Method, queue};
 use cluster::Request;
-use machine::{CatalogCommand, CatalogReply, CloseError, Queue, QueueId, QueueType};
+use machine::{
+    CatalogCommand, CatalogReply, CloseError, GroupId, Partition, Queue, QueueId, QueueType,
+};
 
-use super::{Found, Next, Pending, Topology, change, find_queue, text_argument, without_line_ends};
+use super::{
+    Deletion, Found, Next, Pending, Topology, change, find_queue, more_of, text_argument,
+    without_line_ends,
+};
 use crate::arguments::queue::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
@@ -87,7 +92,8 @@ impl Topology {
         if !created {
             let found = catalog_queue(caller, declaration);
             let is_stream = found.is_some_and(|queue| queue.queue_type() == QueueType::Stream);
-            let found = Found { id, group, is_stream };
+            let more = found.map_or_else(Vec::new, more_of);
+            let found = Found { id, group, is_stream, more };
             return Ok(self.ask_status(caller, found, queue.clone(), no_wait));
         }
         self.last_queue.clone_from(queue);
@@ -102,13 +108,13 @@ impl Topology {
         queue: String,
         no_wait: bool,
     ) -> Option<Pending> {
-        let Found { id, group, is_stream } = found;
+        let Found { id, group, is_stream, more: left } = found;
         self.last_queue.clone_from(&queue);
         if no_wait {
             return None;
         }
-        caller.ask_after_appends(group, |ticket| Request::Status { ticket, group, queue: id });
-        Some(Pending::Status { queue, is_stream, no_wait })
+        ask_status_of(caller, group, id);
+        Some(Pending::Status { queue, is_stream, no_wait, counts: (0, 0), left })
     }
 
     pub(crate) fn purge_queue(
@@ -118,12 +124,12 @@ impl Topology {
     ) -> Next {
         let queue = self.queue_name(purge.queue)?;
         caller.allow(Verb::Read { queue: &queue })?;
-        let Found { id, group, is_stream } = find_queue(caller, &queue)?;
+        let Found { id, group, is_stream, more: left } = find_queue(caller, &queue)?;
         if is_stream {
             return Err(not_of_streams("queue.purge", &queue, &caller.client.vhost));
         }
-        caller.ask_after_appends(group, |ticket| Request::Purge { ticket, group, queue: id });
-        Ok(Some(Pending::Purge { no_wait: purge.no_wait }))
+        ask_to_purge(caller, group, id);
+        Ok(Some(Pending::Purge { no_wait: purge.no_wait, count: 0, left }))
     }
 
     pub(crate) fn delete_queue(
@@ -138,19 +144,62 @@ impl Topology {
             tell_deleted(caller, 0, no_wait);
             return Ok(None);
         }
-        let Found { id, group, is_stream } = find_queue(caller, &queue)?;
+        let found = find_queue(caller, &queue)?;
         // As in RabbitMQ, a stream goes whoever reads it and whatever it keeps.
-        let if_unused = delete.if_unused && !is_stream;
-        let if_empty = delete.if_empty && !is_stream;
-        caller.ask_after_appends(group, |ticket| Request::CloseQueue {
-            ticket,
-            group,
-            queue: id,
-            if_unused,
-            if_empty,
-        });
-        Ok(Some(Pending::CloseQueue { queue, id, is_stream, no_wait }))
+        let if_unused = delete.if_unused && !found.is_stream;
+        let if_empty = delete.if_empty && !found.is_stream;
+        let (id, group, left) = (found.id, found.group, found.more.clone());
+        let deletion = Box::new(Deletion { queue, found, if_unused, no_wait, count: 0, left });
+        if if_empty && !deletion.left.is_empty() {
+            // A partition that is closed stays so: all are looked at before.
+            ask_status_of(caller, group, id);
+            return Ok(Some(Pending::Emptiness(deletion)));
+        }
+        ask_to_close(caller, (group, id), if_unused, if_empty);
+        Ok(Some(Pending::CloseQueue(deletion)))
     }
+}
+
+/// A partition has said how many messages are ready in it.
+pub(super) fn emptiness_told(
+    caller: &mut Caller<'_, '_>,
+    mut deletion: Box<Deletion>,
+    ready: u64,
+) -> Next {
+    if ready > 0 {
+        return Err(queue_not_empty(&deletion.queue, &caller.client.vhost));
+    }
+    if let Some(Partition { queue, group, .. }) = deletion.left.pop() {
+        ask_status_of(caller, group, queue);
+        return Ok(Some(Pending::Emptiness(deletion)));
+    }
+    let Found { id, group, ref more, .. } = deletion.found;
+    deletion.left = more.clone();
+    ask_to_close(caller, (group, id), deletion.if_unused, false);
+    Ok(Some(Pending::CloseQueue(deletion)))
+}
+
+pub(super) fn ask_status_of(caller: &mut Caller<'_, '_>, group: GroupId, queue: QueueId) {
+    caller.ask_after_appends(group, |ticket| Request::Status { ticket, group, queue });
+}
+
+pub(super) fn ask_to_purge(caller: &mut Caller<'_, '_>, group: GroupId, queue: QueueId) {
+    caller.ask_after_appends(group, |ticket| Request::Purge { ticket, group, queue });
+}
+
+fn ask_to_close(
+    caller: &mut Caller<'_, '_>,
+    (group, queue): (GroupId, QueueId),
+    if_unused: bool,
+    if_empty: bool,
+) {
+    caller.ask_after_appends(group, |ticket| Request::CloseQueue {
+        ticket,
+        group,
+        queue,
+        if_unused,
+        if_empty,
+    });
 }
 
 fn catalog_queue<'s>(caller: &Caller<'_, 's>, declaration: &Declaration) -> Option<&'s Queue> {
@@ -168,26 +217,30 @@ fn declare_reply_address(caller: &mut Caller<'_, '_>, declare: &queue::Declare<'
     Ok(None)
 }
 
-/// The queue takes and gives nothing any more: now the catalog lets it go.
+/// A partition takes and gives nothing any more. When that is so of all, the catalog lets the queue go.
 pub(super) fn closed(
     caller: &mut Caller<'_, '_>,
-    queue: String,
-    (id, is_stream): (QueueId, bool),
-    no_wait: bool,
+    mut deletion: Box<Deletion>,
     result: Result<u64, CloseError>,
 ) -> Next {
     let vhost = &caller.client.vhost;
-    let count = match result {
-        Ok(_) if is_stream => 0,
+    deletion.count += match result {
+        Ok(_) if deletion.found.is_stream => 0,
         Ok(count) => count,
         Err(CloseError::NoQueue) => 0,
-        Err(CloseError::InUse) => return Err(queue_in_use(&queue, vhost)),
-        Err(CloseError::NotEmpty) => return Err(queue_not_empty(&queue, vhost)),
+        Err(CloseError::InUse) => return Err(queue_in_use(&deletion.queue, vhost)),
+        Err(CloseError::NotEmpty) => return Err(queue_not_empty(&deletion.queue, vhost)),
     };
+    if let Some(Partition { queue, group, .. }) = deletion.left.pop() {
+        // Who uses one of the partitions uses the first.
+        ask_to_close(caller, (group, queue), false, false);
+        return Ok(Some(Pending::CloseQueue(deletion)));
+    }
+    let Deletion { queue, found, no_wait, count, .. } = *deletion;
     let command = CatalogCommand::DeleteQueue {
         vhost: vhost.clone(),
         name: queue,
-        queue: Some(id),
+        queue: Some(found.id),
         by: Some(caller.client.owner()),
     };
     caller.ask(|ticket| Request::Catalog { ticket, command });

@@ -26,6 +26,7 @@ pub(in crate::catalog) fn queue_spec(
         dead_letter,
         consumer_timeout_ms: number(arguments, "x-consumer-timeout"),
         members: members.map(|count| u8::try_from(count).unwrap_or(u8::MAX)),
+        partitions: 1,
     }
 }
 

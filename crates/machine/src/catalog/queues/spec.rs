@@ -5,7 +5,8 @@
 
 use super::home::QueueHome;
 use super::kind::QueueType;
-use crate::encoding::{Corrupt, Reader, put_text, put_u64};
+use crate::encoding::{Corrupt, Reader, put_text, put_u32, put_u64};
+use crate::limits::PARTITIONS_MAX;
 use crate::settings::QueueSettings;
 
 /// What a queue is, apart from its name and its place.
@@ -20,6 +21,8 @@ pub struct QueueSpec {
     pub consumer_timeout_ms: Option<u64>,
     /// How many voters the queue's group is to have. None: the queue does not say.
     pub members: Option<u8>,
+    /// How many partitions it has: of a stream and its subscriptions. 1 for every other queue.
+    pub partitions: u16,
 }
 
 /// Where the dead letters of a queue go.
@@ -36,7 +39,8 @@ const DEAD_LETTER: u8 = 1;
 const DEAD_LETTER_KEY: u8 = 1 << 1;
 const CONSUMER_TIMEOUT: u8 = 1 << 2;
 const MEMBERS: u8 = 1 << 3;
-const BITS: u8 = (1 << 4) - 1;
+const PARTITIONS: u8 = 1 << 4;
+const BITS: u8 = (1 << 5) - 1;
 
 impl QueueSpec {
     /// What a queue becomes that was like this and is to be as `new` says, as far as that can change: its type and what
@@ -47,13 +51,15 @@ impl QueueSpec {
             queue_type: self.queue_type,
             settings: QueueSettings { is_paused, ..self.settings.changed_to(new.settings) },
             members: self.members,
+            partitions: self.partitions,
             ..new
         }
     }
 
     /// The type's number, the settings, bits, then the parts that the bits announce.
     pub(in crate::catalog) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { queue_type, settings, dead_letter, consumer_timeout_ms, members } = self;
+        let Self { queue_type, settings, dead_letter, consumer_timeout_ms, members, partitions } =
+            self;
         out.push(queue_type.number());
         settings.encode(out);
         let key = dead_letter.as_ref().and_then(|dead_letter| dead_letter.key.as_ref());
@@ -62,6 +68,7 @@ impl QueueSpec {
             (key.is_some(), DEAD_LETTER_KEY),
             (consumer_timeout_ms.is_some(), CONSUMER_TIMEOUT),
             (members.is_some(), MEMBERS),
+            (*partitions > 1, PARTITIONS),
         ];
         out.push(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         if let Some(dead_letter) = dead_letter {
@@ -74,6 +81,9 @@ impl QueueSpec {
             put_u64(out, *timeout);
         }
         out.extend(*members);
+        if *partitions > 1 {
+            put_u32(out, u32::from(*partitions));
+        }
     }
 
     /// Of a queue that lives there.
@@ -102,7 +112,13 @@ impl QueueSpec {
         let key = if has(DEAD_LETTER_KEY) { Some(reader.string()?) } else { None };
         let consumer_timeout_ms = if has(CONSUMER_TIMEOUT) { Some(reader.u64()?) } else { None };
         let members = if has(MEMBERS) { Some(reader.u8()?) } else { None };
+        let partitions = if has(PARTITIONS) { Some(reader.u32()?) } else { None };
+        let partitions = partitions.map(|count| match u16::try_from(count) {
+            Ok(count @ 2..=PARTITIONS_MAX) => Ok(count),
+            Ok(_) | Err(_) => Err(reader.corrupt()),
+        });
+        let partitions = partitions.transpose()?.unwrap_or(1);
         let dead_letter = exchange.map(|exchange| DeadLetter { exchange, key });
-        Ok(Self { queue_type, settings, dead_letter, consumer_timeout_ms, members })
+        Ok(Self { queue_type, settings, dead_letter, consumer_timeout_ms, members, partitions })
     }
 }

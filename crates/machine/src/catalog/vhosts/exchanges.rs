@@ -27,7 +27,7 @@ impl Catalog {
         check_name(Kind::Exchange, name)?;
         self.check_arguments(vhost, arguments)?;
         if has_history {
-            self.check_queue_count()?;
+            self.check_queue_count(1)?;
         }
         self.check_exchange_count(1)
     }

@@ -30,6 +30,7 @@ impl Exchange {
             dead_letter: None,
             consumer_timeout_ms: None,
             members: None,
+            partitions: 1,
         };
         let shown = Value::I64(i64::try_from(length).unwrap_or(i64::MAX));
         Some(NewQueue {

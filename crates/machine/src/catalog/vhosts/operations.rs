@@ -3,6 +3,7 @@
 use super::super::queues::QueuePause;
 use super::super::refusal::{Kind, Refusal};
 use super::super::{Catalog, CatalogEffect, check_name, not_found};
+use super::partitions::tell_changed;
 use crate::queue::StreamOffset;
 
 impl Catalog {
@@ -36,12 +37,7 @@ impl Catalog {
         }
         queue.set_pause(pause);
         queue.revision = revision;
-        effects.push(CatalogEffect::QueueChanged {
-            queue: queue.id,
-            group: queue.group,
-            settings: queue.settings().clone(),
-            revision,
-        });
+        tell_changed(queue, effects);
         true
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::super::history_names::{PREFIX as HISTORIES, exchange_of};
 use super::super::nodes::WIDE_SINCE;
-use super::super::queues::{NewQueue, Queue, QueueSpec};
+use super::super::queues::{NewQueue, Partition, Queue, QueueSpec};
 use super::super::refusal::{Kind, Refusal};
 use super::super::routing::Dest;
 use super::super::target::Target;
 use super::super::{
     Catalog, CatalogEffect, CatalogReply, Destination, Event, check_name, not_found,
 };
+use super::partitions::{tell_changed, tell_created};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::settings::Features;
@@ -26,6 +27,7 @@ impl Catalog {
         name: &str,
         arguments: &Arguments,
         reads: Option<QueueId>,
+        partitions: u16,
     ) -> Result<(), Refusal> {
         let vhost = self.vhost_or_refusal(vhost_name)?;
         if vhost.queues.contains_key(name) {
@@ -46,13 +48,13 @@ impl Catalog {
                 return Err(Refusal::QueueLimit { queue, vhost, max });
             }
         }
-        self.check_queue_count()
+        self.check_queue_count(partitions)
     }
 
-    /// Whether there may be one more.
-    pub(in crate::catalog) fn check_queue_count(&self) -> Result<(), Refusal> {
+    /// Whether there may be so many more.
+    pub(in crate::catalog) fn check_queue_count(&self, more: u16) -> Result<(), Refusal> {
         let max = self.bounds.queues;
-        if self.queue_names.len() >= max {
+        if self.queue_names.len() + usize::from(more) > max {
             return Err(Refusal::LimitReached { kind: Kind::Queue, max });
         }
         Ok(())
@@ -78,19 +80,22 @@ impl Catalog {
         new: NewQueue,
         effects: &mut Vec<CatalogEffect>,
     ) -> Target {
-        let id = QueueId(self.next_queue);
-        self.next_queue += 1;
-        let node = new.home.node();
         let stream = new.spec.settings.subscription().and_then(|it| self.queue_by_id(it.stream));
-        let group = match (node, stream) {
+        let streams = stream.map_or_else(Vec::new, |stream| stream.partitions().collect());
+        let (node, members) = (new.home.node(), self.members_of(&new.spec));
+        let group = match (node, streams.first()) {
             (_, Some(stream)) => stream.group,
             (Some(node), None) => GroupId::local(node),
-            (None, None) => self.emptiest_group(self.members_of(&new.spec)),
+            (None, None) => self.emptiest_group(members, &[]),
         };
-        let mut queue = Queue::new(id, group, new);
+        let partitions =
+            if streams.is_empty() { new.spec.partitions.into() } else { streams.len() };
+        let mut queue = Queue::new(self.draw_queue(), group, new);
+        queue.spec.partitions = u16::try_from(partitions).expect("the stream has at most so many");
+        self.partition(&mut queue, &streams, partitions);
         self.govern_new(&mut queue);
-        let (target, settings) = (queue.target(), queue.settings().clone());
-        effects.push(CatalogEffect::QueueCreated { queue: id, group, node, settings });
+        tell_created(&queue, 0, effects);
+        let target = queue.target();
         self.insert_queue(queue);
         target
     }
@@ -104,7 +109,7 @@ impl Catalog {
     }
 
     /// How many voters the group of a new queue is to have at least, as far as there can be so many.
-    fn members_of(&self, spec: &QueueSpec) -> usize {
+    pub(super) fn members_of(&self, spec: &QueueSpec) -> usize {
         // Older programs do not look at it: all replicas must choose the same group.
         let asked = spec.members.filter(|_| self.agreed >= WIDE_SINCE);
         usize::from(asked.unwrap_or(0)).min(REPLICAS_MAX).min(self.membership.nodes.len())
@@ -112,7 +117,10 @@ impl Catalog {
 
     /// The group with the fewest queues, of those that have `members` voters if there is one; of several the one
     /// whose leader-to-be leads the fewest, so that a few queues use all nodes; then the first.
-    fn emptiest_group(&self, members: usize) -> GroupId {
+    ///
+    /// The partitions of a queue, of which some are in the groups `taken`, go to as many groups and to as many leaders
+    /// as there are.
+    pub(super) fn emptiest_group(&self, members: usize, taken: &[GroupId]) -> GroupId {
         let counts = || (1..).map(GroupId).zip(self.group_queues.iter().copied());
         let mut led: BTreeMap<Option<NodeId>, u64> = BTreeMap::new();
         for (group, count) in counts() {
@@ -120,19 +128,25 @@ impl Catalog {
         }
         let emptiest = counts().min_by_key(|(group, count)| {
             let is_short = self.voters(*group).len() < members;
-            (is_short, *count, led.get(&self.preferred_leader(*group)), *group)
+            let leader = self.preferred_leader(*group);
+            let here = taken.iter().filter(|other| *other == group).count();
+            let beside = taken.iter().filter(|other| self.preferred_leader(**other) == leader);
+            (is_short, here, beside.count(), *count, led.get(&leader), *group)
         });
         emptiest.map_or(GroupId(1), |(group, _)| group)
     }
 
-    fn group_count_mut(&mut self, group: GroupId) -> Option<&mut u32> {
+    pub(super) fn group_count_mut(&mut self, group: GroupId) -> Option<&mut u32> {
         self.group_queues.get_mut((group.0 as usize).checked_sub(1)?)
     }
 
     /// Puts it into its vhost, which must exist, and into the indexes.
     pub(in crate::catalog) fn insert_queue(&mut self, queue: Queue) {
-        if let Some(count) = self.group_count_mut(queue.group) {
-            *count += 1;
+        for Partition { queue: id, group, .. } in queue.partitions() {
+            if let Some(count) = self.group_count_mut(group) {
+                *count += 1;
+            }
+            self.queue_names.insert(id, (queue.vhost.clone(), queue.name.clone()));
         }
         if let Some(owner) = queue.exclusive {
             self.exclusive.insert((owner, queue.id));
@@ -140,7 +154,6 @@ impl Catalog {
         if let Some(node) = queue.node {
             self.local.insert((node, queue.id));
         }
-        self.queue_names.insert(queue.id, (queue.vhost.clone(), queue.name.clone()));
         if let Some(vhost) = self.vhosts.get_mut(&queue.vhost) {
             vhost.note_history(&queue.name, queue.target());
             vhost.weight += queue.arguments.weight();
@@ -154,8 +167,11 @@ impl Catalog {
         queue: &Queue,
         effects: &mut Vec<CatalogEffect>,
     ) {
-        if let Some(count) = self.group_count_mut(queue.group) {
-            *count -= 1;
+        for Partition { queue: id, group, .. } in queue.partitions() {
+            if let Some(count) = self.group_count_mut(group) {
+                *count -= 1;
+            }
+            self.queue_names.remove(&id);
         }
         if let Some(owner) = queue.exclusive {
             self.exclusive.remove(&(owner, queue.id));
@@ -163,7 +179,6 @@ impl Catalog {
         if let Some(node) = queue.node {
             self.local.remove(&(node, queue.id));
         }
-        self.queue_names.remove(&queue.id);
         if let Some(gone) = self.gone.as_mut().filter(|gone| gone.len() < DEPARTED_QUEUES_MAX) {
             gone.push(Event::new("queue.deleted", &queue.vhost, &queue.name));
         }
@@ -175,11 +190,10 @@ impl Catalog {
             }
             self.departed.push_back(queue.clone());
         }
-        effects.push(CatalogEffect::QueueDeleted {
-            queue: queue.id,
-            group: queue.group,
-            node: queue.node,
-        });
+        let node = queue.node;
+        effects.extend(queue.partitions().map(|Partition { queue, group, .. }| {
+            CatalogEffect::QueueDeleted { queue, group, node }
+        }));
     }
 
     pub(in crate::catalog) fn check_change_queue(
@@ -223,12 +237,7 @@ impl Catalog {
             return has_changed;
         }
         queue.revision = revision;
-        effects.push(CatalogEffect::QueueChanged {
-            queue: queue.id,
-            group: queue.group,
-            settings: queue.settings().clone(),
-            revision,
-        });
+        tell_changed(queue, effects);
         vhost.retarget(&Destination::Queue(name.to_owned()), before, now);
         true
     }

@@ -129,6 +129,7 @@ mod tests {
             dead_letter: None,
             consumer_timeout_ms: None,
             members: None,
+            partitions: 1,
         }
     }
 
