@@ -134,6 +134,8 @@ pub struct Catalog {
     membership_version: u64,
     /// Vhost and name of every queue, by its own number and by those of its partitions.
     queue_names: BTreeMap<QueueId, (String, String)>,
+    /// Partitions behind the first, and the queues that they are of.
+    partitions: BTreeMap<QueueId, QueueId>,
     /// Exclusive queues, by owner.
     exclusive: BTreeSet<(SessionOwner, QueueId)>,
     /// Queues in the memory of a node.
@@ -211,6 +213,7 @@ impl Catalog {
             audit: Audit::default(),
             producers: Producers::default(),
             queue_names: BTreeMap::new(),
+            partitions: BTreeMap::new(),
             exclusive: BTreeSet::new(),
             departed: VecDeque::new(),
             gone: None,
@@ -626,6 +629,11 @@ impl Catalog {
     pub fn queue_by_id(&self, queue: QueueId) -> Option<&Queue> {
         let (vhost, name) = self.queue_names.get(&queue.base())?;
         self.queue(vhost, name)
+    }
+
+    /// Partitions behind the first, and the queues that they are of.
+    pub fn partitions(&self) -> &BTreeMap<QueueId, QueueId> {
+        &self.partitions
     }
 
     /// All queues, by id.

@@ -163,7 +163,11 @@ fn shown_group(group: u32, replicas: &[(NodeId, Replica)]) -> (Value, bool) {
 }
 
 /// The books of a queue with both sides.
-pub(crate) fn shown_queue(queue: &Queue, node: NodeId, balance: &Balance) -> Value {
+pub(crate) fn shown_queue(
+    (queue, id): (&Queue, QueueId),
+    node: NodeId,
+    balance: &Balance,
+) -> Value {
     let mut value = json!({
         "vhost": queue.vhost,
         "name": queue.name,
@@ -189,6 +193,9 @@ pub(crate) fn shown_queue(queue: &Queue, node: NodeId, balance: &Balance) -> Val
         ],
     };
     if let Value::Object(fields) = &mut value {
+        if queue.partition_count() > 1 {
+            fields.insert("partition".to_owned(), queue.partition_index(id).into());
+        }
         fields.extend(parts.into_iter().map(|(name, count)| (name.to_owned(), count.into())));
     }
     value

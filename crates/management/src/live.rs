@@ -262,7 +262,7 @@ mod tests {
     fn picture(at_ms: u64, queues: &[(u64, u64)], before: Option<&Picture>) -> Arc<Picture> {
         let row = |(id, count): &(u64, u64)| Told::of(QueueId(*id), &status(*count, 0, *count, 1));
         let rows = queues.iter().map(row).collect();
-        Arc::new(Picture::new(at_ms, [(NodeId(1), rows)], before))
+        Arc::new(Picture::new(at_ms, [(NodeId(1), rows)], &BTreeMap::new(), before))
     }
 
     fn turn(board: &mut Board, picture: &Arc<Picture>, gone: &[u64]) -> Vec<VhostEvent> {

@@ -102,22 +102,19 @@ impl Row {
 }
 
 impl Picture {
-    /// What the nodes have said, with rates since the picture before.
+    /// What the nodes have said, with rates since the picture before. `partitions` says which queues some are of that
+    /// nodes tell of: those stand as one.
     pub(crate) fn new(
         at_ms: u64,
         told: impl IntoIterator<Item = (NodeId, Vec<Row>)>,
+        partitions: &BTreeMap<QueueId, QueueId>,
         before: Option<&Self>,
     ) -> Self {
         let before = before.filter(|before| at_ms.saturating_sub(before.at_ms) < RATE_SPAN_MAX_MS);
         let mut queues = BTreeMap::new();
         for (node, rows) in told {
             for (queue, status) in rows.into_iter().map(Row::status) {
-                let rates = before.and_then(|before| {
-                    let known = before.queues.get(&queue)?;
-                    let span_ms = at_ms.saturating_sub(before.at_ms);
-                    Some(PerSecond::between(totals(&known.status), totals(&status), span_ms))
-                });
-                let rates = rates.unwrap_or_default();
+                let rates = PerSecond::default();
                 // Two nodes may both take themselves to lead for a moment: the one with more has heard more.
                 let newer = |known: &QueueStanding| {
                     known.status.counters.enqueued >= status.counters.enqueued
@@ -125,6 +122,21 @@ impl Picture {
                 if !queues.get(&queue).is_some_and(newer) {
                     queues.insert(queue, QueueStanding { node, status, rates });
                 }
+            }
+        }
+        for (partition, whole) in partitions {
+            if let Some(standing) = queues.remove(partition)
+                && let Some(whole) = queues.get_mut(whole)
+            {
+                whole.status.add_partition(&standing.status);
+            }
+        }
+        if let Some(before) = before {
+            let span_ms = at_ms.saturating_sub(before.at_ms);
+            for (queue, standing) in &mut queues {
+                let Some(known) = before.queues.get(queue) else { continue };
+                let (from, to) = (totals(&known.status), totals(&standing.status));
+                standing.rates = PerSecond::between(from, to, span_ms);
             }
         }
         Self { at_ms, queues }
@@ -200,20 +212,41 @@ mod tests {
     #[test]
     fn rates_are_since_the_picture_before_and_the_newer_of_two_leaders_counts() {
         let told = |enqueued| vec![Row::of(QueueId(1), &status(enqueued, 1))];
-        let first = Picture::new(1_000, [(NodeId(1), told(100))], None);
+        let first = Picture::new(1_000, [(NodeId(1), told(100))], &BTreeMap::new(), None);
         assert_eq!(first.queues[&QueueId(1)].rates.published, 0.0);
         let both = [(NodeId(1), told(100)), (NodeId(2), told(120)), (NodeId(3), told(90))];
-        let second = Picture::new(3_000, both, Some(&first));
+        let second = Picture::new(3_000, both, &BTreeMap::new(), Some(&first));
         let standing = &second.queues[&QueueId(1)];
         assert_eq!((standing.node, standing.rates.published), (NodeId(2), 10.0));
-        let late = Picture::new(3_000 + RATE_SPAN_MAX_MS, [(NodeId(1), told(900))], Some(&second));
+        let late = Picture::new(
+            3_000 + RATE_SPAN_MAX_MS,
+            [(NodeId(1), told(900))],
+            &BTreeMap::new(),
+            Some(&second),
+        );
         assert_eq!(late.queues[&QueueId(1)].rates.published, 0.0, "nobody looked for long");
+    }
+
+    #[test]
+    fn the_partitions_of_a_queue_stand_as_one() {
+        let row = |queue, enqueued| Row::of(QueueId(queue), &status(enqueued, 1));
+        let partitions = BTreeMap::from([(QueueId(2), QueueId(1)), (QueueId(3), QueueId(1))]);
+        let told = |more: u64| {
+            [(NodeId(1), vec![row(1, 10)]), (NodeId(2), vec![row(2, 20 + more), row(4, 5)])]
+        };
+        let first = Picture::new(1_000, told(0), &partitions, None);
+        let second = Picture::new(2_000, told(7), &partitions, Some(&first));
+        assert_eq!(second.queues.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 4]);
+        let whole = &second.queues[&QueueId(1)];
+        assert_eq!((whole.node, whole.status.counters.enqueued), (NodeId(1), 37));
+        assert_eq!((whole.status.ready, whole.status.unsettled, whole.status.consumers), (2, 4, 3));
+        assert_eq!(whole.rates.published, 7.0);
     }
 
     #[test]
     fn columns_with_numbers_have_keys() {
         let told = vec![Row::of(QueueId(1), &status(10, 6))];
-        let picture = Picture::new(1, [(NodeId(1), told)], None);
+        let picture = Picture::new(1, [(NodeId(1), told)], &BTreeMap::new(), None);
         let key = |path: &str| {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
             sort_key(&path, &picture.queues[&QueueId(1)])

@@ -20,6 +20,7 @@ pub(crate) mod nodes;
 mod openapi;
 pub(crate) mod overview;
 mod parameters;
+mod partitions;
 mod pauses;
 pub(crate) mod peek;
 mod permissions;
@@ -217,6 +218,7 @@ pub(crate) const ROUTES: &[Route] = &[
     put("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::put),
     delete("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::delete),
     put("/millrace/queues/{vhost}/{queue}/position", Need::Policies, seeks::put),
+    put("/millrace/queues/{vhost}/{queue}/partitions", Need::Policies, partitions::put),
     post("/millrace/queues/{vhost}/{queue}/retry", Need::Vhost, retries::start),
     get("/millrace/queues/{vhost}/{queue}/dead-letters", Need::Visible, dead_letters::deaths),
     get("/millrace/dead-letter-queues", Need::User, dead_letters::queues),

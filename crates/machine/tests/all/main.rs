@@ -19,6 +19,7 @@ mod model;
 mod new_settings;
 mod nodes;
 mod numbered_batches;
+mod partitions;
 mod paused;
 mod peeked;
 mod policies;

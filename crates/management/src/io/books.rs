@@ -84,7 +84,7 @@ async fn queues(api: &Api, vhost: Option<&str>, gathered: &Gathered) -> Queues {
                 let (Some(queue), Some((_, balance))) = (known, gathered.of(*id)) else { continue };
                 all.wrong += usize::from(!balance.is_right());
                 match all.shown.len() < RECONCILED_QUEUES_MAX {
-                    true => all.shown.push(shown_queue(queue, *node, balance)),
+                    true => all.shown.push(shown_queue((queue, *id), *node, balance)),
                     false => all.left_out += 1,
                 }
             }
@@ -93,6 +93,7 @@ async fn queues(api: &Api, vhost: Option<&str>, gathered: &Gathered) -> Queues {
     }
     let catalog = api.0.cluster.catalog();
     let of_vhost = catalog.queues().filter(|it| vhost.is_none_or(|vhost| it.vhost == vhost));
-    all.missing = of_vhost.filter(|queue| gathered.of(queue.id).is_none()).count();
+    let partitions = of_vhost.flat_map(machine::Queue::partitions);
+    all.missing = partitions.filter(|it| gathered.of(it.queue).is_none()).count();
     all
 }

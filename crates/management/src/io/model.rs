@@ -28,7 +28,9 @@ pub(super) async fn picture(api: &Api) -> Arc<Picture> {
     let others = others.into_iter().filter_map(|(node, told)| Some((node, told.ok()?)));
     let rows: Vec<_> = [me].into_iter().chain(others).collect();
     let (before, now) = (last.clone(), now_ms());
-    let made = aside(move || Arc::new(Picture::new(now, rows, before.as_deref()))).await;
+    let partitions = api.0.cluster.catalog().partitions().clone();
+    let made = aside(move || Arc::new(Picture::new(now, rows, &partitions, before.as_deref())));
+    let made = made.await;
     // A node that stops has none any more.
     let picture = made.unwrap_or_default();
     let old = last.replace(Arc::clone(&picture));

@@ -116,6 +116,48 @@ async fn describe(
     api: &Api,
     queues: &[(GroupId, QueueId)],
 ) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {
+    let (all, counts) = with_partitions(api, queues);
+    let parts = describe_each(api, &all).await;
+    let mut parts = parts.into_iter();
+    let whole = |count: usize| {
+        // A queue is as its first partition is. Of a partition that cannot be asked it says nothing.
+        let mut described = parts.next().unwrap_or(Err(NotDescribed::Late));
+        for part in parts.by_ref().take(count - 1) {
+            if let (Ok(described), Ok(part)) = (&mut described, part) {
+                described.queue.add_partition(&part.queue);
+            }
+        }
+        described
+    };
+    counts.into_iter().map(whole).collect()
+}
+
+/// All partitions of these queues, those of one in a row, and how many each has.
+fn with_partitions(
+    api: &Api,
+    queues: &[(GroupId, QueueId)],
+) -> (Vec<(GroupId, QueueId)>, Vec<usize>) {
+    let catalog = api.0.cluster.catalog();
+    if catalog.partitions().is_empty() {
+        return (queues.to_vec(), vec![1; queues.len()]);
+    }
+    let (mut all, mut counts) =
+        (Vec::with_capacity(queues.len()), Vec::with_capacity(queues.len()));
+    for queue in queues {
+        let before = all.len();
+        match catalog.queue_by_id(queue.1) {
+            Some(found) => all.extend(found.partitions().map(|it| (it.group, it.queue))),
+            None => all.push(*queue),
+        }
+        counts.push(all.len() - before);
+    }
+    (all, counts)
+}
+
+async fn describe_each(
+    api: &Api,
+    queues: &[(GroupId, QueueId)],
+) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {
     let deadline = Instant::now() + DESCRIBE_WAIT;
     let mut described = Vec::with_capacity(queues.len());
     for some in queues.chunks(DESCRIBED_QUEUES_MAX) {

@@ -314,6 +314,7 @@ pub(super) const DESCRIBED: &[Described] = &[
         "set a subscription to another place of its stream",
         &[],
     ),
+    row("PUT", "/millrace/queues/{vhost}/{queue}/partitions", "give a stream more partitions", &[]),
     row(
         "POST",
         "/millrace/queues/{vhost}/{queue}/retry",

@@ -100,6 +100,9 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         return Value::Null;
     };
     fields.extend(more);
+    if queue.partition_count() > 1 {
+        fields.insert("partitions".to_owned(), partitions(catalog, queue));
+    }
     if let Some(rates) = rates(queue) {
         fields.insert("rates".to_owned(), rates);
     }
@@ -119,6 +122,15 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         }
     }
     Value::Object(fields)
+}
+
+/// Where the partitions of a queue are.
+fn partitions(catalog: &Catalog, queue: &Queue) -> Value {
+    let shown = queue.partitions().enumerate().map(|(index, partition)| {
+        let leader = catalog.preferred_leader(partition.group).map(name_of);
+        json!({ "partition": index, "group": partition.group.0, "leader": leader })
+    });
+    shown.collect()
 }
 
 /// The rates that hold for a queue now, as they are written. `None`: it has none.

@@ -4,6 +4,10 @@ use super::super::queues::{Partition, Queue, QueueSpec};
 use super::super::refusal::Refusal;
 use super::super::{Catalog, CatalogEffect, Destination};
 use crate::ids::QueueId;
+use crate::value::{Arguments, Value};
+
+/// The argument that says how many partitions a stream has.
+const ARGUMENT: &str = "x-partitions";
 
 impl Catalog {
     /// A number that no queue had.
@@ -85,6 +89,14 @@ impl Catalog {
         self.partition(&mut queue, streams, count.into());
         queue.spec.partitions = count;
         queue.revision = revision;
+        let weight = queue.arguments.weight();
+        if queue.settings().is_stream() {
+            // As if it had been declared so: definitions are made of the arguments.
+            let Arguments(all) = &mut queue.arguments;
+            all.retain(|(name, _)| name != ARGUMENT);
+            all.push((ARGUMENT.to_owned(), Value::I64(count.into())));
+        }
+        let more_weight = queue.arguments.weight() - weight;
         queue.govern(queue.spec.clone(), queue.governed.clone());
         tell_created(&queue, had, effects);
         for Partition { queue: id, group, .. } in queue.partitions().skip(had) {
@@ -92,9 +104,11 @@ impl Catalog {
                 *members += 1;
             }
             self.queue_names.insert(id, (vhost.to_owned(), name.to_owned()));
+            self.partitions.insert(id, queue.id);
         }
         let (all, now) = (queue.partitions().collect(), queue.target());
         if let Some(found) = self.vhosts.get_mut(vhost) {
+            found.weight += more_weight;
             found.queues.insert(name.to_owned(), queue);
             found.retarget(&Destination::Queue(name.to_owned()), before, now);
         }

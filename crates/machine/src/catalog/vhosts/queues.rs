@@ -147,6 +147,9 @@ impl Catalog {
                 *count += 1;
             }
             self.queue_names.insert(id, (queue.vhost.clone(), queue.name.clone()));
+            if id != queue.id {
+                self.partitions.insert(id, queue.id);
+            }
         }
         if let Some(owner) = queue.exclusive {
             self.exclusive.insert((owner, queue.id));
@@ -172,6 +175,7 @@ impl Catalog {
                 *count -= 1;
             }
             self.queue_names.remove(&id);
+            self.partitions.remove(&id);
         }
         if let Some(owner) = queue.exclusive {
             self.exclusive.remove(&(owner, queue.id));

@@ -53,6 +53,44 @@ pub struct HolderDescription {
     pub is_active: bool,
 }
 
+impl QueueStatus {
+    /// Takes in how another partition of the same queue stands. Who consumes from one of them consumes from all.
+    pub fn add_partition(&mut self, other: &Self) {
+        let Self { ready, unsettled, consumers, delayed, leaving, counters, held_back } = self;
+        *ready += other.ready;
+        *unsettled += other.unsettled;
+        *consumers = (*consumers).max(other.consumers);
+        *delayed += other.delayed;
+        *leaving += other.leaving;
+        let Counters { enqueued, enqueued_bytes, settled, purged, dropped, dead_lettered, .. } =
+            counters;
+        *enqueued += other.counters.enqueued;
+        *enqueued_bytes += other.counters.enqueued_bytes;
+        *settled += other.counters.settled;
+        *purged += other.counters.purged;
+        *dropped += other.counters.dropped;
+        *dead_lettered += other.counters.dead_lettered;
+        counters.duplicates += other.counters.duplicates;
+        counters.checksum ^= other.counters.checksum;
+        held_back.messages += other.held_back.messages;
+        held_back.wait_ms = held_back.wait_ms.max(other.held_back.wait_ms);
+        held_back.publishes += other.held_back.publishes;
+    }
+}
+
+impl QueueDescription {
+    /// Takes in what is said of another partition of the same queue, as far as it can be summed. The holders stay those
+    /// of the first.
+    pub fn add_partition(&mut self, other: &Self) {
+        self.status.add_partition(&other.status);
+        self.kept += other.kept;
+        self.ready_bytes = match (self.ready_bytes, other.ready_bytes) {
+            (Some(one), Some(more)) => Some(one + more),
+            (one, more) => one.or(more),
+        };
+    }
+}
+
 impl QueueMachine {
     /// How the queues behind this one stand, and their books, by id, but for those that are there for their dead
     /// messages alone.

@@ -18,7 +18,9 @@ From yesterday on, after a look at what that means:
   millrace stream seek billing --to 1D -p shop --dry-run
 From one message on, or past all that there is:
   millrace stream seek billing --to 4711
-  millrace stream seek billing --to next";
+  millrace stream seek billing --to next
+Give a stream and its subscriptions more partitions:
+  millrace stream partitions orders --count 8";
 
 /// What `millrace stream` takes.
 #[derive(clap::Args)]
@@ -35,6 +37,17 @@ pub(crate) struct Args {
 enum Command {
     /// Set subscriptions to another place of their streams, while they run or rest
     Seek(Seek),
+    /// Give streams more partitions; what is in them stays where it is, and keys may go to another one from then on
+    Partitions(Partitions),
+}
+
+#[derive(clap::Args)]
+struct Partitions {
+    #[command(flatten)]
+    which: Which,
+    /// How many there are to be: no fewer than there are
+    #[arg(long, value_name = "COUNT")]
+    count: u16,
 }
 
 #[derive(clap::Args)]
@@ -56,10 +69,18 @@ const SEEK: Deed = Deed {
     is_found: false,
 };
 
+const PARTITION: Deed = Deed {
+    action: "partition",
+    words: ("given partitions", "given partitions"),
+    kind: ("stream", "streams"),
+    is_found: false,
+};
+
 pub(crate) async fn run(session: &mut Session, args: Args) -> Result<(), Failure> {
     let vhost = args.vhost.name();
     match args.command {
         Command::Seek(what) => seek(session, vhost, what).await,
+        Command::Partitions(what) => partitions(session, vhost, what).await,
     }
 }
 
@@ -90,5 +111,22 @@ async fn seek(session: &mut Session, vhost: &str, what: Seek) -> Result<(), Fail
     };
     let targets = found.iter().map(target).collect();
     let deed = Deed { is_found: what.which.matching.is_some(), ..SEEK };
+    deed.run(session, targets, what.which.care).await
+}
+
+async fn partitions(session: &mut Session, vhost: &str, what: Partitions) -> Result<(), Failure> {
+    let found = which(session, vhost, &what.which).await?;
+    let target = |queue: &Value| {
+        let name = name_of(queue);
+        let label = in_vhost("stream", name, vhost);
+        let path = Path::of(&["millrace", "queues", vhost, name, "partitions"]);
+        let has = queue["partitions"].as_array().map_or(1, Vec::len);
+        let loss = format!("it has {has} partitions, and keys may go to another one from then on");
+        let facts = json!({ "vhost": vhost, "name": name, "had": has, "partitions": what.count });
+        let body = json!({ "partitions": what.count });
+        Target { ask: Ask::put(path, body, &label), label, loss, facts }
+    };
+    let targets = found.iter().map(target).collect();
+    let deed = Deed { is_found: what.which.matching.is_some(), ..PARTITION };
     deed.run(session, targets, what.which.care).await
 }

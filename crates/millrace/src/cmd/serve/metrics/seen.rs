@@ -1,6 +1,7 @@
 //! What is read of a node for one answer.
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::shard::{GroupReport, LedQueue};
@@ -114,7 +115,16 @@ impl Gathered {
 
     /// All of them are there: the sums, and those that are shown, with their names and in no order.
     pub(super) fn named(self, catalog: &Catalog) -> (Queues, Vec<Shown>) {
-        let named = self.kept.into_iter().filter_map(|((_, Reverse(queue)), status)| {
+        let mut wholes: BTreeMap<QueueId, QueueStatus> = BTreeMap::new();
+        for ((_, Reverse(queue)), status) in self.kept {
+            // The partitions that this node leads are one queue to whoever looks.
+            let whole = catalog.partitions().get(&queue).copied().unwrap_or(queue);
+            match wholes.entry(whole) {
+                Entry::Vacant(new) => _ = new.insert(status),
+                Entry::Occupied(mut known) => known.get_mut().add_partition(&status),
+            }
+        }
+        let named = wholes.into_iter().filter_map(|(queue, status)| {
             let queue = catalog.queue_by_id(queue)?;
             let queue_type = match queue.queue_type() {
                 QueueType::Classic => "rabbit_classic_queue",
