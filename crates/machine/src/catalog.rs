@@ -45,6 +45,7 @@ pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicyS
 pub use queues::{DeadLetter, Partition, Queue, QueueHome, QueuePause, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use route::PublishedBy;
+pub use routing::hash::of as key_hash;
 pub use target::Target;
 pub use users::{Pattern, Permissions, TopicPermissions, User};
 pub use vhosts::{Vhost, VhostMetadata};

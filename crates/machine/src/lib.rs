@@ -69,7 +69,7 @@ pub use catalog::{
     LimitChange, MembershipProblem, NodeInfo, NodeStatus, Partition, Pattern, Permissions, Policy,
     PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec,
     QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange,
-    Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain,
+    Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain, key_hash,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,
@@ -85,7 +85,8 @@ pub use queue::{
 };
 pub use ranges::Ranges;
 pub use settings::{
-    Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry, Subscription,
+    Assignment, Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry,
+    Subscription,
 };
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

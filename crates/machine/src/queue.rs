@@ -32,6 +32,7 @@
 //! brought it. The leader's clock decides when that has come, and what then becomes of a message is
 //! logged.
 
+mod assignment;
 mod chain;
 mod check;
 pub(crate) mod consumers;
@@ -216,7 +217,6 @@ impl Queue {
     fn new(id: QueueId, settings: QueueSettings) -> Self {
         let features = settings.features.as_deref();
         let max_priority = features.map_or(0, |features| features.max_priority);
-        let is_single = features.is_some_and(|features| features.single_active);
         let has_window = features.is_some_and(|features| features.dedup.is_some());
         let mut main = Level::new(id);
         main.store.timeline = settings.is_stream().then(Box::default);
@@ -226,7 +226,7 @@ impl Queue {
             levels: (1..=max_priority).map(|priority| Level::new(id.level(priority))).collect(),
             window: has_window.then(Box::default),
             is_gone: false,
-            consumers: Consumers::new(is_single),
+            consumers: Consumers::new(features),
             settings,
             revision: 0,
             is_closing: false,
@@ -373,6 +373,8 @@ impl Queue {
         self.end_runs(time_ms, is_leading, effects);
         self.settings = self.settings.changed_to(new);
         self.revision = revision;
+        let assignment = self.features().and_then(|features| features.assignment);
+        self.consumers.assign(assignment);
         if is_leading {
             self.pace =
                 self.rates().and_then(|it| Pace::changed(self.pace.as_deref(), &it, time_ms));
@@ -515,7 +517,7 @@ impl Queue {
     fn retain_dead_only(&mut self, effects: &mut Vec<Effect>) {
         self.is_gone = true;
         self.window = None;
-        self.consumers = Consumers::new(false);
+        self.consumers = Consumers::new(None);
         self.owed.clear();
         self.levels_mut().for_each(|level| level.reading().retain_dead_only(effects));
     }

@@ -62,6 +62,16 @@ pub struct Features {
     pub rates: Rates,
     /// It has no messages of its own: it reads a stream.
     pub subscription: Option<Subscription>,
+    /// It is one of several partitions, each of which serves the one consumer that it is assigned to.
+    pub assignment: Option<Assignment>,
+}
+
+/// Which of several partitions a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// From 0.
+    pub index: u16,
+    pub count: u16,
 }
 
 /// A queue that reads a stream.
@@ -230,9 +240,10 @@ const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
 const RATES: u32 = 1 << 16;
+const ASSIGNMENT: u32 = 1 << 29;
 const SKIPS: u32 = 1 << 30;
 const SUBSCRIPTION: u32 = 1 << 31;
-const BITS: u32 = ((1 << 17) - 1) | SKIPS | SUBSCRIPTION;
+const BITS: u32 = ((1 << 17) - 1) | ASSIGNMENT | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
@@ -259,6 +270,7 @@ impl Features {
             (subscription.is_some_and(|subscription| subscription.skips), SKIPS),
             (subscription.is_some(), SUBSCRIPTION),
             (!rates.is_none(), RATES),
+            (self.assignment.is_some(), ASSIGNMENT),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -284,6 +296,9 @@ impl Features {
             out.push(kind);
             put_u64(out, number);
             put_u32(out, seeks);
+        }
+        if let Some(Assignment { index, count }) = self.assignment {
+            put_u32(out, u32::from(index) << 16 | u32::from(count));
         }
     }
 
@@ -323,6 +338,10 @@ impl Features {
             true => Some(Subscription::read(reader, has(SKIPS))?),
             false => None,
         };
+        let assignment = match has(ASSIGNMENT) {
+            true => Some(Assignment::read(reader)?),
+            false => None,
+        };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -344,7 +363,16 @@ impl Features {
             stream: has(STREAM).then_some(Retention { max_age_ms, max_bytes }),
             subscription,
             rates,
+            assignment,
         })
+    }
+}
+
+impl Assignment {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let both = reader.u32()?;
+        let (index, count) = ((both >> 16) as u16, both as u16);
+        if index < count { Ok(Self { index, count }) } else { Err(reader.corrupt()) }
     }
 }
 

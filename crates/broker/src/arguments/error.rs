@@ -104,6 +104,10 @@ pub(crate) enum ArgumentProblem {
     InvalidStart,
     /// `x-when-behind` is neither of its words.
     InvalidBehind,
+    /// No place of a message where a key is.
+    InvalidPartitionBy(String),
+    /// No way to share partitions.
+    InvalidAssign,
     /// A queue of this type does not take this argument.
     NotForType(QueueType),
 }

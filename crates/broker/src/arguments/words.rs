@@ -98,6 +98,10 @@ fn invalid_argument(
         ArgumentProblem::NoStream => "a subscription needs the name of its stream".to_owned(),
         ArgumentProblem::InvalidStart => "invalid_stream_offset_arg".to_owned(),
         ArgumentProblem::InvalidBehind => "invalid_when_behind".to_owned(),
+        ArgumentProblem::InvalidPartitionBy(text) => {
+            format!("{{invalid_partition_by,<<\"{text}\">>}}")
+        }
+        ArgumentProblem::InvalidAssign => "invalid_assign".to_owned(),
         ArgumentProblem::InvalidRetryType => "invalid_delayed_retry_type".to_owned(),
         ArgumentProblem::InvalidType { got } => {
             return precondition(format!(

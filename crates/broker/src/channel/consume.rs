@@ -120,7 +120,7 @@ impl Deliveries {
         let has_several = found.partition_count() > 1;
         Ok(Some(match has_several {
             false => self.attach(caller, consumers, found, tag, how, consume),
-            true => self.attach_all(caller, consumers, &partitions, tag, how, (queue, consume)),
+            true => self.attach_all(caller, consumers, (found, &partitions), tag, how, consume),
         }))
     }
 
@@ -154,10 +154,10 @@ impl Deliveries {
         &mut self,
         caller: &mut Caller<'_, '_>,
         consumers: &mut Consumers,
-        partitions: &[(Partition, u16)],
+        (queue, partitions): (&Queue, &[(Partition, u16)]),
         tag: String,
         how: (i32, Option<StreamOffset>),
-        (queue, consume): (String, &basic::Consume<'_>),
+        consume: &basic::Consume<'_>,
     ) -> Attaching {
         let source = |consumers: &mut Consumers, partition: &Partition| {
             let Partition { queue, group, .. } = *partition;
@@ -171,11 +171,13 @@ impl Deliveries {
         let members = consumers.members(number);
         for member in &members {
             if let Some(consumer) = consumers.find_mut(*member) {
+                consumer.is_single_active = is_single_active(queue);
                 consumer.is_reading = how.1.is_some();
             }
         }
         let spec = spec_of(0, how, consume);
         ask_to_attach(caller, sources[0].0, spec);
+        let queue = queue.name.clone();
         Attaching { number, queue, no_wait: consume.no_wait, spec, members, next: 1 }
     }
 
@@ -421,9 +423,10 @@ fn not_of_type(caller: &Caller<'_, '_>, queue: &Queue, argument: &str) -> Failur
     invalid(caller, &queue.name, argument, &problem)
 }
 
-/// Whether one consumer at a time is served.
+/// Whether one consumer at a time is served, by each of its partitions if there are several.
 fn is_single_active(queue: &Queue) -> bool {
-    queue.features().is_some_and(|features| features.single_active)
+    let features = queue.features();
+    features.is_some_and(|features| features.single_active || features.assignment.is_some())
 }
 
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.

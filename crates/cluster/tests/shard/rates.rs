@@ -22,7 +22,14 @@ fn rated(node: &mut Node, name: &str, rates: Rates) -> Place {
     let settings = QueueSettings { is_durable: true, features, ..QueueSettings::default() };
     let (dead_letter, consumer_timeout_ms, members) = (None, None, None);
     let queue_type = QueueType::Classic;
-    let spec = QueueSpec { queue_type, settings, dead_letter, consumer_timeout_ms, members };
+    let spec = QueueSpec {
+        queue_type,
+        settings,
+        dead_letter,
+        consumer_timeout_ms,
+        members,
+        partitions: 1,
+    };
     let (vhost, name, home) = ("/".to_owned(), name.to_owned(), QueueHome::Group);
     let (spec, arguments) = (Box::new(spec), Arguments::new());
     node.submit(ANN, change(CatalogCommand::CreateQueue { vhost, name, home, spec, arguments }));

@@ -11,7 +11,7 @@ use super::policies::{Governed, governed_spec};
 use super::refusal::Refusal;
 use super::target::Target;
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
-use crate::settings::{Features, Overflow, QueueSettings};
+use crate::settings::{Assignment, Features, Overflow, QueueSettings};
 use crate::value::Arguments;
 pub use home::QueueHome;
 pub use kind::QueueType;
@@ -117,10 +117,15 @@ impl Queue {
     /// What the group of one of its partitions has to know.
     pub fn settings_of(&self, partition: Partition) -> QueueSettings {
         let mut settings = self.settings().clone();
-        let features = settings.features.as_deref_mut();
-        let subscription = features.and_then(|features| features.subscription.as_mut());
-        if let (Some(subscription), Some(stream)) = (subscription, partition.reads) {
+        let Some(features) = settings.features.as_deref_mut() else { return settings };
+        if let (Some(subscription), Some(stream)) = (&mut features.subscription, partition.reads) {
             subscription.stream = stream;
+        }
+        if let Some(assignment) = &mut features.assignment {
+            let index = self.partition_index(partition.queue).unwrap_or(0);
+            let number = |it: usize| u16::try_from(it).expect("partitions are bounded");
+            let count = number(self.partition_count());
+            *assignment = Assignment { index: number(index), count };
         }
         settings
     }

@@ -4,7 +4,7 @@ mod choice;
 pub(super) mod consistent_hash;
 mod direct;
 mod fanout;
-pub(super) mod hash;
+pub(in crate::catalog) mod hash;
 pub(super) mod headers;
 mod topic;
 

@@ -2,14 +2,17 @@
 //!
 //! Leader-local. A holder is a consumer, or somebody who fetched single messages; it stays until it
 //! is detached and holds nothing. Consumers with credit stand in a line per priority. In a queue with a
-//! single active consumer one is served until it is gone, then the next in line.
+//! single active consumer one is served until it is gone, then the next in line; a partition with an assignment serves the
+//! one that it is assigned to (`assignment`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
 
+use super::assignment;
 use crate::ids::{ConsumerId, SessionId};
 use crate::ranges::Ranges;
+use crate::settings::{Assignment, Features};
 
 /// How a consumer wants its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,11 +157,24 @@ pub(crate) struct Consumers {
     is_single: bool,
     /// Which, if that is decided.
     active: Option<ConsumerId>,
+    /// Which of several partitions this is, where each serves the one that is assigned to it.
+    assignment: Option<Assignment>,
+    /// The one that is to be served; `None`: others came or went, and it is to be worked out.
+    assigned: Option<ConsumerId>,
 }
 
 impl Consumers {
-    pub(crate) fn new(is_single: bool) -> Self {
-        Self { is_single, ..Self::default() }
+    pub(crate) fn new(features: Option<&Features>) -> Self {
+        let assignment = features.and_then(|features| features.assignment);
+        let is_single = features.is_some_and(|features| features.single_active);
+        Self { is_single: is_single || assignment.is_some(), assignment, ..Self::default() }
+    }
+
+    /// There may be more partitions now.
+    pub(crate) fn assign(&mut self, assignment: Option<Assignment>) {
+        if self.assignment.is_some() && assignment.is_some() {
+            (self.assignment, self.assigned) = (assignment, None);
+        }
     }
 
     pub(crate) fn attach(
@@ -178,6 +194,7 @@ impl Consumers {
             self.places += 1;
             holder.arrival = self.places;
         }
+        self.assigned = None;
         holder.spec = spec;
         holder.credit = 0;
         holder.is_attached = true;
@@ -193,6 +210,7 @@ impl Consumers {
         let was_attached = std::mem::take(&mut holder.is_attached);
         if was_attached {
             self.attached -= 1;
+            self.assigned = None;
         }
         if self.exclusive == Some(consumer) {
             self.exclusive = None;
@@ -312,6 +330,9 @@ impl Consumers {
     /// The one to serve of a queue with a single active consumer: who is, or else who holds messages, or
     /// has the highest priority, or came first.
     fn active(&mut self) -> Option<ConsumerId> {
+        if let Some(assignment) = self.assignment {
+            return self.hand_over(assignment);
+        }
         if self.active.is_none() {
             let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
             let first = attached.min_by_key(|(_, holder)| {
@@ -320,6 +341,31 @@ impl Consumers {
             self.active = first.map(|(consumer, _)| *consumer);
         }
         self.active
+    }
+
+    /// The one that a partition is assigned to, once nobody else holds anything. Until then nobody is served: what comes
+    /// first is settled first.
+    fn hand_over(&mut self, assignment: Assignment) -> Option<ConsumerId> {
+        if self.assigned.is_none() {
+            let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
+            let attached = attached.map(|(consumer, _)| *consumer);
+            self.assigned = assignment::assigned(assignment, attached);
+        }
+        let wanted = self.assigned?;
+        if self.active != Some(wanted) {
+            let mut others = self.holders.iter().filter(|(consumer, _)| **consumer != wanted);
+            let is_held = others.any(|(_, holder)| !holder.held.is_empty());
+            if is_held && !planted::is("partition_not_drained") {
+                return None;
+            }
+            self.active = Some(wanted);
+        }
+        self.active
+    }
+
+    /// Whether another consumer is to be served as soon as nobody holds anything.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.assignment.is_some() && (self.assigned.is_none() || self.assigned != self.active)
     }
 
     /// The consumer to serve next.

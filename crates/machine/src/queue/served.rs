@@ -18,8 +18,7 @@ impl Queue {
     }
 
     pub(super) fn follow(&mut self) {
-        let is_single = self.features().is_some_and(|features| features.single_active);
-        self.consumers = super::Consumers::new(is_single);
+        self.consumers = super::Consumers::new(self.features());
         self.levels_mut().for_each(|level| level.reader.follow());
         self.is_closing = false;
         self.has_lost = false;

@@ -10,6 +10,7 @@
 //! | `delivery_limit`, `counts_returns`, `retry` | they count for messages that come back later |
 //! | `stream` | its bounds count at once |
 //! | `subscription` | it is set to another place, or holds what is not settled, from here on; its stream stays |
+//! | `assignment` | there are more partitions: some may be another consumer's |
 //! | `rates` | they count at once; tokens stay, as far as they are within the new burst. Bytes count of messages that came while there was a rate of bytes |
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
@@ -22,8 +23,9 @@ impl QueueSettings {
     /// The settings of a queue that was like this and is to behave as `new` says, as far as that can change.
     pub(crate) fn changed_to(&self, new: Self) -> Self {
         let features = |settings: &Self| settings.features.as_deref().cloned().unwrap_or_default();
-        let Features { max_priority, single_active, dedup, stream, subscription, .. } =
-            features(self);
+        let Features {
+            max_priority, single_active, dedup, stream, subscription, assignment, ..
+        } = features(self);
         let subscription = subscription.map(|it| {
             let new = features(&new).subscription.unwrap_or(it);
             // Who declares it again does not set it to where it began.
@@ -31,6 +33,7 @@ impl QueueSettings {
             let (start, seeks) = if is_set { (new.start, new.seeks) } else { (it.start, it.seeks) };
             Subscription { stream: it.stream, start, skips: new.skips, seeks }
         });
+        let assignment = assignment.map(|it| features(&new).assignment.unwrap_or(it));
         let features = match stream {
             Some(_) => {
                 let stream = Some(features(&new).stream.unwrap_or_default());
@@ -42,6 +45,7 @@ impl QueueSettings {
                 dedup,
                 stream,
                 subscription,
+                assignment,
                 ..features(&new)
             },
         };

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::world::World;
 use machine::{
-    Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Features, GroupId, Partition,
-    Queue, QueueHome, QueueId, QueueSettings, QueueSpec, QueueType, Retention, StreamOffset,
-    Subscription, Version,
+    Applied, Arguments, Assignment, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
+    ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome, Partition, Queue, QueueHome,
+    QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retention, SessionId,
+    StreamOffset, Subscription, Version,
 };
 
 fn spec(queue_type: QueueType, features: Features, partitions: u16) -> QueueSpec {
@@ -189,4 +190,113 @@ fn all_partitions_go_with_their_queue() {
     let groups: BTreeSet<GroupId> =
         queue(&world, "again").partitions().map(|it| it.group).collect();
     assert_eq!(groups.len(), 4, "the groups count what is in them");
+}
+
+/// A leader of one of four partitions, each of which serves the consumer that it is assigned to.
+struct Leader {
+    machine: QueueMachine,
+    index: u64,
+    effects: Vec<Effect>,
+}
+
+const Q: QueueId = QueueId(1);
+
+impl Leader {
+    fn new() -> Self {
+        let mut machine = QueueMachine::new();
+        machine.set_now(1_000);
+        machine.lead();
+        let mut effects = Vec::new();
+        machine.start_dispatch(&mut effects);
+        let mut leader = Self { machine, index: 0, effects };
+        let assignment = Some(Assignment { index: 2, count: 4 });
+        let features = Some(Box::new(Features { assignment, ..Features::default() }));
+        let mut batch = Batch::new();
+        batch.create_queue(Q, &QueueSettings { is_durable: true, features, ..Default::default() });
+        leader.apply(batch);
+        leader
+    }
+
+    fn apply(&mut self, batch: Batch) {
+        self.index += 1;
+        let at = Applied { index: self.index, time_ms: 1_000 };
+        self.machine.apply(at, &batch.stamp(at.time_ms), &mut self.effects).expect("our entry");
+        self.machine.check();
+    }
+
+    fn publish(&mut self, count: usize) {
+        let mut batch = Batch::new();
+        (0..count).for_each(|_| batch.enqueue(&[Q], &[], b"body"));
+        self.apply(batch);
+    }
+
+    fn attach(&mut self, session: u64) {
+        let spec = ConsumerSpec { credit: 1_000, ..ConsumerSpec::default() };
+        self.machine.attach(Q, consumer(session), spec, &mut self.effects).expect("a queue");
+    }
+
+    /// Whom messages were given to since this was asked last, and how many.
+    fn given(&mut self) -> Vec<(u64, u64, u32)> {
+        let one = |effect: Effect| match effect {
+            Effect::Deliver { consumer, first_seq, count, .. } => {
+                Some((consumer.session.0, first_seq, count))
+            }
+            _ => None,
+        };
+        std::mem::take(&mut self.effects).into_iter().filter_map(one).collect()
+    }
+
+    fn settle(&mut self, session: u64, seqs: std::ops::Range<u64>, outcome: Outcome) {
+        let ranges = Ranges::from(seqs);
+        self.machine.settle(Q, consumer(session), &ranges, outcome, &mut self.effects);
+        self.machine.check();
+    }
+}
+
+fn consumer(session: u64) -> ConsumerId {
+    ConsumerId { session: SessionId(session), number: 3 }
+}
+
+#[test]
+fn a_partition_is_handed_over_once_what_its_consumer_holds_is_settled() {
+    let mut leader = Leader::new();
+    leader.attach(1);
+    leader.publish(4);
+    assert_eq!(leader.given(), [(1, 1, 4)]);
+    // Others come until it is one of theirs.
+    let (mut last, mut session) = (4, 1);
+    loop {
+        session += 1;
+        leader.attach(session);
+        leader.publish(1);
+        last += 1;
+        if leader.given().is_empty() {
+            break;
+        }
+        assert!(session < 100, "it is never another's");
+    }
+    leader.settle(1, 1..last - 1, Outcome::Done);
+    assert_eq!(leader.given(), [], "the first consumer holds a message still");
+    leader.settle(1, last - 1..last, Outcome::Done);
+    let given = leader.given();
+    assert!(matches!(given[..], [(to, seq, 1)] if to != 1 && seq == last), "{given:?}");
+}
+
+#[test]
+fn what_a_dead_consumer_held_comes_first_to_the_next() {
+    let mut leader = Leader::new();
+    leader.attach(1);
+    leader.publish(3);
+    leader.attach(2);
+    assert_eq!(leader.given(), [(1, 1, 3)]);
+    leader.publish(2);
+    leader.given();
+    leader.machine.end_session(SessionId(1), &mut leader.effects);
+    leader.machine.check();
+    let mut next: Vec<u64> = Vec::new();
+    for (to, first_seq, count) in leader.given() {
+        assert_eq!(to, 2);
+        next.extend(first_seq..first_seq + u64::from(count));
+    }
+    assert_eq!(next, [1, 2, 3, 4, 5]);
 }

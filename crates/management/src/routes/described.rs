@@ -89,6 +89,7 @@ pub(super) const QUERY: &[(&str, &str)] = &[
     ("if-unused", "true: only if nobody uses it"),
     ("state", "ready, unacked, delayed, dead or all"),
     ("from", "position to begin at"),
+    ("partition", "of a stream or subscription with several, from 0"),
     ("count", "how many messages: 100, at most 1000"),
     ("truncate", "bytes of each payload: 50000"),
     ("contains", "only messages with this text in them"),

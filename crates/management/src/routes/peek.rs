@@ -54,7 +54,10 @@ pub(super) fn peek(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         body_bytes_max: u32::try_from(body_bytes_max).unwrap_or(u32::MAX),
         contains: Bytes::copy_from_slice(contains.as_bytes()),
     };
-    Ok(Work::Peek(Peek { queue: (queue.group, queue.id), spec, is_base64 }))
+    let last = queue.partition_count() as u64 - 1;
+    let partition = number(asked, "partition", 0, 0..=last)? as usize;
+    let found = queue.partitions().nth(partition).ok_or(Problem::NotFound)?;
+    Ok(Work::Peek(Peek { queue: (found.group, found.queue), spec, is_base64 }))
 }
 
 /// A number of the query.

@@ -7,6 +7,7 @@ use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
 use super::super::offset::{offset_of, word_of};
 use super::super::rate;
+use crate::message_key::KeySource;
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
@@ -168,6 +169,15 @@ pub(super) fn start_of(value: &Value) -> Option<StreamOffset> {
 pub(super) fn partitions(value: &Value, arguments: &Arguments) -> Judged {
     size(value, arguments)?;
     at_most(value, i64::from(PARTITIONS_MAX))
+}
+
+pub(super) fn partition_by(value: &Value, _: &Arguments) -> Judged {
+    let text = word(value)?;
+    KeySource::parse(&text).map(|_| ()).ok_or(ArgumentProblem::InvalidPartitionBy(text))
+}
+
+pub(super) fn assign(value: &Value, _: &Arguments) -> Judged {
+    one_of(value, &["shared", "partition"], ArgumentProblem::InvalidAssign)
 }
 
 pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {

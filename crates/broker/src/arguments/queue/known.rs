@@ -8,6 +8,8 @@ use machine::limits::PARTITIONS_MAX;
 use machine::{Arguments, Kind, QueueType, Value, Version};
 
 use super::super::compare;
+use crate::message_key::ARGUMENT as PARTITION_BY;
+
 use super::super::error::{ArgumentProblem, DeclareError, Difference};
 use super::checks::{self, DEAD_LETTER_EXCHANGE};
 
@@ -38,6 +40,8 @@ pub(super) const START: &str = "x-stream-offset";
 pub(super) const BEHIND: &str = "x-when-behind";
 /// How many partitions a stream has.
 pub(super) const PARTITIONS: &str = "x-partitions";
+/// Whose a partition of a subscription is.
+pub(super) const ASSIGN: &str = "x-assign";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
@@ -80,6 +84,8 @@ const VALIDATED: &[(&str, Check)] = &[
     (START, checks::start),
     (BEHIND, checks::behind),
     (PARTITIONS, checks::partitions),
+    (PARTITION_BY, checks::partition_by),
+    (ASSIGN, checks::assign),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -121,8 +127,16 @@ const QUORUM: &[&str] = &[
 ];
 
 /// What streams know.
-const STREAM: &[&str] =
-    &[LENGTH_BYTES, TYPE, MAX_AGE, SEGMENT_BYTES, CLUSTER_SIZE, LEADER_LOCATOR, PARTITIONS];
+const STREAM: &[&str] = &[
+    LENGTH_BYTES,
+    TYPE,
+    MAX_AGE,
+    SEGMENT_BYTES,
+    CLUSTER_SIZE,
+    LEADER_LOCATOR,
+    PARTITIONS,
+    PARTITION_BY,
+];
 
 /// What subscriptions know. No other type refuses what only they do: RabbitMQ takes it for names that nobody knows.
 const SUBSCRIPTION: &[&str] = &[
@@ -135,6 +149,7 @@ const SUBSCRIPTION: &[&str] = &[
     READS,
     START,
     BEHIND,
+    ASSIGN,
 ];
 
 /// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not

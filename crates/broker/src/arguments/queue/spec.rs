@@ -2,15 +2,16 @@
 
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
-    Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId, QueueSettings, QueueSpec,
-    QueueType, Rates, Retention, Retry, StreamOffset, Subscription, Value,
+    Arguments, Assignment, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId,
+    QueueSettings, QueueSpec, QueueType, Rates, Retention, Retry, StreamOffset, Subscription,
+    Value,
 };
 
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
-    BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE,
-    DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE,
-    OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL,
+    ASSIGN, BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP,
+    DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES,
+    MAX_AGE, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL,
     partitions_of, type_of,
 };
 
@@ -97,6 +98,9 @@ impl<'a> Asked<'a> {
             dedup: (self.is_true(DEDUP) && subscription.is_none()).then(|| self.dedup()),
             stream: None,
             subscription,
+            // The catalog says which partition of how many.
+            assignment: (subscription.is_some() && self.text(ASSIGN) == Some("partition"))
+                .then_some(Assignment { index: 0, count: 1 }),
             rates: self.rates(),
         }
     }

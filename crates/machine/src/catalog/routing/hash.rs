@@ -3,8 +3,8 @@
 
 use crate::encoding::digest;
 
-/// The number of some bytes.
-pub(in crate::catalog) fn of(bytes: &[u8]) -> u64 {
+/// The number of some bytes: also of the key by which a message goes into one of several partitions.
+pub fn of(bytes: &[u8]) -> u64 {
     spread(digest(bytes))
 }
 

@@ -99,6 +99,8 @@ impl Catalog {
         let more_weight = queue.arguments.weight() - weight;
         queue.govern(queue.spec.clone(), queue.governed.clone());
         tell_created(&queue, had, effects);
+        // Those that were there may share consumers with the new ones; and the new ones are as of this revision.
+        tell_changed(&queue, effects);
         for Partition { queue: id, group, .. } in queue.partitions().skip(had) {
             if let Some(members) = self.group_count_mut(group) {
                 *members += 1;

@@ -243,6 +243,8 @@ impl QueueMachine {
             // As in RabbitMQ: what comes back may be too much before anybody takes it.
             found.trim();
             found.serve(now_ms, effects);
+        } else if is_dispatching && found.consumers.hands_over() {
+            found.serve(now_ms, effects);
         }
         self.look_after(queue);
         self.forget_if_idle(queue, consumer);
