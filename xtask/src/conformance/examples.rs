@@ -1,5 +1,5 @@
-//! examples: the programs in the pages about queues, streams, subscriptions, rates and locks, run as a reader would run
-//! them.
+//! examples: the programs in README and in the pages about queues, streams, subscriptions, partitions, rates and locks,
+//! run as a reader would run them.
 //!
 //! Each is a case, with the lines that all of its page assume before it. It must end well, and what it
 //! prints must be what stands as a comment behind its `print`.
@@ -25,8 +25,15 @@ pub(super) const EXAMPLES: Suite = Suite {
 };
 
 /// Each with how many examples it has at least: fewer were not found, but overlooked.
-const PAGES: &[(&str, usize)] =
-    &[("queues", 8), ("streams", 5), ("subscriptions", 2), ("locks", 3), ("rate-limits", 2)];
+const PAGES: &[(&str, usize)] = &[
+    ("docs/queues.md", 8),
+    ("docs/streams.md", 5),
+    ("docs/subscriptions.md", 2),
+    ("docs/partitions.md", 3),
+    ("docs/locks.md", 3),
+    ("docs/rate-limits.md", 2),
+    ("README.md", 1),
+];
 /// Where the examples think that the broker is.
 const ADDRESS: &str = "amqp://guest:guest@127.0.0.1:5672";
 /// And its HTTP API.
@@ -54,9 +61,10 @@ fn run_page(
     least: usize,
     cases: &mut Vec<Case>,
 ) -> Result<(), String> {
-    let document = format!("docs/{page}.md");
-    let text = std::fs::read_to_string(root().join(&document))
+    let document = page;
+    let text = std::fs::read_to_string(root().join(document))
         .map_err(|error| format!("{document}: {error}"))?;
+    let page = page.trim_start_matches("docs/").trim_end_matches(".md");
     let all = examples(&text);
     let (assumed, all) = all.split_first().ok_or_else(|| format!("{document} has no examples"))?;
     if all.len() < least {

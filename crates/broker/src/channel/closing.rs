@@ -77,7 +77,8 @@ impl Channel {
         None
     }
 
-    pub(super) fn left(&mut self, connection: &ConnectionState, step: &mut Step<'_>) {
+    pub(super) fn left(&mut self, connection: &mut ConnectionState, step: &mut Step<'_>) {
+        connection.consumers.forget_channel(self.at);
         let answer = Method::ChannelCloseOk(channel::CloseOk);
         connection.client.send(step, self.at.number, &answer);
         self.state = State::Gone;

@@ -139,11 +139,13 @@ impl Deliveries {
         let room = self.room();
         let credit = consumers.add(caller.at, &tag, source, consume.no_ack, self.prefetch, room);
         self.tags.insert(tag, number);
+        let spec = spec_of(credit, how, consume);
         if let Some(consumer) = consumers.find_mut(number) {
             consumer.is_single_active = is_single_active(queue);
             consumer.is_reading = how.1.is_some();
+            consumer.spec = spec;
+            consumer.takes_all = consume.arguments.find(offset::PARTITION).is_none();
         }
-        let spec = spec_of(credit, how, consume);
         ask_to_attach(caller, source, spec);
         let (queue, no_wait) = (queue.name.clone(), consume.no_wait);
         Attaching { number, queue, no_wait, spec, members: vec![number], next: 1 }
@@ -159,24 +161,22 @@ impl Deliveries {
         how: (i32, Option<StreamOffset>),
         consume: &basic::Consume<'_>,
     ) -> Attaching {
-        let source = |consumers: &mut Consumers, partition: &Partition| {
-            let Partition { queue, group, .. } = *partition;
-            Source { group, queue, consumer: consumers.draw() }
-        };
-        let sources: Vec<(Source, u16)> =
-            partitions.iter().map(|(it, index)| (source(consumers, it), *index)).collect();
         let (no_ack, limit) = (consume.no_ack, self.prefetch);
-        let number = consumers.add_partitions(caller.at, &tag, &sources, no_ack, limit);
+        let number = consumers.add_partitions(caller.at, &tag, partitions, no_ack, limit);
+        let spec = spec_of(0, how, consume);
+        let takes_all = consume.arguments.find(offset::PARTITION).is_none();
         self.tags.insert(tag, number);
         let members = consumers.members(number);
         for member in &members {
             if let Some(consumer) = consumers.find_mut(*member) {
                 consumer.is_single_active = is_single_active(queue);
                 consumer.is_reading = how.1.is_some();
+                (consumer.spec, consumer.takes_all) = (spec, takes_all);
             }
         }
-        let spec = spec_of(0, how, consume);
-        ask_to_attach(caller, sources[0].0, spec);
+        if let Some(first) = consumers.find(number) {
+            ask_to_attach(caller, first.source, spec);
+        }
         let queue = queue.name.clone();
         Attaching { number, queue, no_wait: consume.no_wait, spec, members, next: 1 }
     }

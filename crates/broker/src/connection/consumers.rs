@@ -12,6 +12,9 @@ mod lending;
 
 use std::collections::BTreeMap;
 
+use machine::limits::PARTITIONS_MAX;
+use machine::{ConsumerSpec, Partition, QueueId, StreamOffset};
+
 use self::lending::Lending;
 use crate::channel::unacked::Source;
 use crate::connection::tickets::ChannelRef;
@@ -43,6 +46,10 @@ pub(crate) struct Consumer {
     pub(crate) partition: Option<u16>,
     /// The consumer of the first partition: itself, if there is no other.
     pub(crate) lead: u64,
+    /// As its queue was asked to serve it.
+    pub(crate) spec: ConsumerSpec,
+    /// It wants all partitions that there are: not one that it named.
+    pub(crate) takes_all: bool,
     /// What went back of it is not all that was on its way: what is behind goes back as well, so that it comes again
     /// in its order.
     is_returning: bool,
@@ -209,6 +216,8 @@ impl Consumers {
             is_reading: false,
             partition: None,
             lead: source.consumer,
+            spec: ConsumerSpec::default(),
+            takes_all: true,
             is_returning: false,
             limit,
             held: 0,
@@ -224,25 +233,112 @@ impl Consumers {
         credit
     }
 
-    /// Adds the consumers of one queue's partitions, which start without credit. Gives the one that leads.
+    /// Numbers for the consumers of as many partitions as there can be: those of one consumer are in a row, by which the
+    /// leaders of partitions know them. Gives that of partition 0.
+    fn draw_row(&mut self) -> u64 {
+        let first = self.draw();
+        self.drawn += u64::from(PARTITIONS_MAX) - 1;
+        first
+    }
+
+    /// Adds the consumers of a queue's partitions, which start without credit. Gives the one that leads.
     pub(crate) fn add_partitions(
         &mut self,
         channel: ChannelRef,
         tag: &str,
-        sources: &[(Source, u16)],
+        partitions: &[(Partition, u16)],
         no_ack: bool,
         limit: u32,
     ) -> u64 {
-        let full = ChannelRoom { prefetch: 1, consumed: 1, unacked: 0 };
-        let lead = sources.first().expect("a queue has a partition").0.consumer;
-        for (source, partition) in sources {
-            _ = self.add(channel, tag, *source, no_ack, limit, full);
-            let Some(consumer) = self.all.get_mut(&source.consumer) else { continue };
-            (consumer.lead, consumer.partition, consumer.granted) = (lead, Some(*partition), 0);
+        let row = self.draw_row();
+        let members: Vec<u64> =
+            partitions.iter().map(|(_, index)| row + u64::from(*index)).collect();
+        let lead = *members.first().expect("a queue has a partition");
+        for ((partition, index), number) in partitions.iter().zip(&members) {
+            self.add_partition(
+                channel,
+                (tag, lead),
+                (*partition, *index),
+                *number,
+                (no_ack, limit),
+            );
         }
-        self.followers += sources.len() as u64 - 1;
-        self.lending.insert(lead, Lending::new(sources));
+        self.followers += members.len() as u64 - 1;
+        self.lending.insert(lead, Lending::new(&members));
         lead
+    }
+
+    fn add_partition(
+        &mut self,
+        channel: ChannelRef,
+        (tag, lead): (&str, u64),
+        (Partition { queue, group, .. }, index): (Partition, u16),
+        number: u64,
+        (no_ack, limit): (bool, u32),
+    ) {
+        let full = ChannelRoom { prefetch: 1, consumed: 1, unacked: 0 };
+        let source = Source { group, queue, consumer: number };
+        _ = self.add(channel, tag, source, no_ack, limit, full);
+        if let Some(consumer) = self.all.get_mut(&number) {
+            (consumer.lead, consumer.partition, consumer.granted) = (lead, Some(index), 0);
+        }
+    }
+
+    /// Consumers that want all partitions, of queues that have more now: by `count`, which says how many a queue has.
+    pub(crate) fn outgrown(&self, count: impl Fn(QueueId) -> usize) -> Vec<u64> {
+        let leads = self.all.values().filter(|it| it.lead == it.source.consumer && it.takes_all);
+        let open = leads.filter(|it| it.is_attached && !it.is_over);
+        let has = |it: &Consumer| self.lending.get(&it.lead).map_or(1, Lending::count);
+        let few = open.filter(|it| has(it) < count(it.source.queue));
+        few.map(|consumer| consumer.lead).collect()
+    }
+
+    /// Adds consumers of the partitions that a consumer lacks. Gives those, which are to be attached.
+    pub(crate) fn grow(&mut self, lead: u64, partitions: &[(Partition, u16)]) -> Vec<u64> {
+        let Some(leader) = self.all.get(&lead) else { return Vec::new() };
+        let (channel, tag) = (leader.channel, leader.tag().to_owned());
+        let (how, spec) = ((leader.no_ack, leader.limit), leader.spec);
+        let (is_single_active, is_reading) = (leader.is_single_active, leader.is_reading);
+        let had = self.lending.get(&lead).map_or(1, Lending::count);
+        // A consumer of what was one partition drew no row.
+        let row = if had > 1 { lead } else { self.draw_row() };
+        let mut added = Vec::new();
+        for (partition, index) in partitions.iter().skip(had) {
+            let number = row + u64::from(*index);
+            self.add_partition(channel, (&tag, lead), (*partition, *index), number, how);
+            if let Some(consumer) = self.all.get_mut(&number) {
+                // All that it has came since.
+                let start = spec.start.map(|_| StreamOffset::First);
+                consumer.spec = ConsumerSpec { credit: 0, start, ..spec };
+                consumer.is_single_active = is_single_active;
+                consumer.is_reading = is_reading;
+            }
+            self.followers += 1;
+            added.push(number);
+        }
+        let (held, granted) = self.all.get(&lead).map_or((0, 0), Consumer::holds);
+        let lending = self.lending.entry(lead).or_insert_with(|| Lending::of_one(lead, held));
+        lending.add(&added);
+        if let Some(leader) = self.all.get_mut(&lead) {
+            leader.partition.get_or_insert(0);
+            leader.granted = granted;
+        }
+        added
+    }
+
+    /// A partition that was added later serves it, or does not.
+    pub(crate) fn grown(&mut self, number: u64, is_attached: bool) {
+        let Some(consumer) = self.all.get_mut(&number) else { return };
+        let lead = consumer.lead;
+        consumer.is_attached = is_attached;
+        if is_attached {
+            return self.mark(lead);
+        }
+        self.all.remove(&number);
+        self.followers -= 1;
+        if let Some(lending) = self.lending.get_mut(&lead) {
+            lending.remove(number);
+        }
     }
 
     /// Those of all partitions of a consumer that leads; itself, if there is no other.
@@ -250,12 +346,14 @@ impl Consumers {
         self.lending.get(&lead).map_or_else(|| vec![lead], Lending::numbers)
     }
 
-    /// Its queue has it. Credit that came free while it was asked is given now.
+    /// Its queue has it, with all partitions. Credit that came free while it was asked is given now.
     pub(crate) fn attached(&mut self, number: u64) {
-        if let Some(consumer) = self.all.get_mut(&number) {
-            consumer.is_attached = true;
-            self.mark(number);
+        for member in self.members(number) {
+            if let Some(consumer) = self.all.get_mut(&member) {
+                consumer.is_attached = true;
+            }
         }
+        self.mark(number);
     }
 
     /// Counts a delivery of which the client gets `taken` messages of `bytes` in all.
@@ -302,6 +400,25 @@ impl Consumers {
             self.followers -= 1;
         }
         self.all.remove(&number)
+    }
+
+    /// One whose queue serves it no more. The other partitions of its queue may have messages for theirs on the way.
+    pub(crate) fn forget(&mut self, number: u64) {
+        let Some(consumer) = self.all.remove(&number) else { return };
+        self.followers -= u64::from(consumer.lead != number);
+        if let Some(lending) = self.lending.get_mut(&consumer.lead) {
+            lending.remove(number);
+            if lending.count() == 0 {
+                self.lending.remove(&consumer.lead);
+            }
+        }
+    }
+
+    /// All of a channel that is closed, whose queues serve them no more.
+    pub(crate) fn forget_channel(&mut self, channel: ChannelRef) {
+        let of_it = self.all.values().filter(|consumer| consumer.channel == channel);
+        let numbers: Vec<u64> = of_it.map(|consumer| consumer.source.consumer).collect();
+        numbers.into_iter().for_each(|number| self.forget(number));
     }
 
     /// `count` messages of it were settled.
@@ -365,7 +482,7 @@ impl Consumers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{GroupId, QueueId};
+    use machine::GroupId;
 
     const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
     const FREE: ChannelRoom = ChannelRoom { prefetch: 0, consumed: 0, unacked: 0 };

@@ -24,6 +24,8 @@ pub(crate) enum Waiting {
     Capacity { queue: QueueId },
     /// A channel, for its own next step.
     Channel(ChannelRef),
+    /// The consumer of a partition that its queue has got meanwhile.
+    Partition { consumer: u64 },
     /// A consumer of a closed channel to be forgotten.
     Forget { consumer: u64 },
     /// The end of the session.

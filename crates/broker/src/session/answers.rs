@@ -121,8 +121,12 @@ impl Session {
                     self.fail(step, &failure);
                 }
             }
+            Some(Waiting::Partition { consumer }) => {
+                let is_attached = matches!(answer, Answer::Attached { result: Ok(()), .. });
+                self.connection.consumers.grown(consumer, is_attached);
+            }
             Some(Waiting::Forget { consumer }) => {
-                self.connection.consumers.remove(consumer);
+                self.connection.consumers.forget(consumer);
             }
             Some(Waiting::End) => {
                 if matches!(self.phase, Phase::Leaving { .. }) {

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use amqp::ReplyCode;
 use cluster::Request;
-use machine::ConsumerId;
+use machine::{ConsumerId, Queue};
 
 use super::{Phase, Session, find};
+use crate::channel::unacked::Source;
 use crate::channel::{Channel, State};
 use crate::connection::ConnectionState;
+use crate::connection::consumers::Consumer;
 use crate::connection::login::Notice;
 use crate::connection::step::Step;
+use crate::connection::tickets::Waiting;
 use crate::errors::Failure;
 use crate::limits;
 
@@ -102,7 +105,36 @@ impl Session {
         let client = &self.connection.client;
         if client.rights.is_deleted(step.catalog(), &client.user) {
             let reason = format!("user '{}' is deleted", client.user);
-            self.close_forced(step, &reason);
+            return self.close_forced(step, &reason);
+        }
+        self.look_at_partitions(step);
+    }
+
+    /// Who consumes from a queue gets the partitions that the queue has got meanwhile, too.
+    fn look_at_partitions(&mut self, step: &mut Step<'_>) {
+        let catalog = step.catalog();
+        if catalog.partitions().is_empty() {
+            return;
+        }
+        let ConnectionState { client, requests, consumers, .. } = &mut self.connection;
+        let count = |queue| catalog.queue_by_id(queue).map_or(0, Queue::partition_count);
+        for lead in consumers.outgrown(count) {
+            let queue = consumers.find(lead).and_then(|it| catalog.queue_by_id(it.source.queue));
+            let Some(queue) = queue else { continue };
+            let partitions: Vec<_> = queue.partitions().zip(0..).collect();
+            for number in consumers.grow(lead, &partitions) {
+                let Some(Consumer { source, spec, .. }) = consumers.find(number) else { continue };
+                let (Source { group, queue, .. }, spec) = (*source, *spec);
+                let consumer = client.consumer_id(number);
+                let waiting = Waiting::Partition { consumer: number };
+                requests.ask(&mut step.out.requests, waiting, |ticket| Request::Attach {
+                    ticket,
+                    group,
+                    queue,
+                    consumer,
+                    spec,
+                });
+            }
         }
     }
 

@@ -63,7 +63,6 @@ const PLANS: [Plan; 3] = [
         writers: 1,
         readers: 2,
         subscription: None,
-        assignment: None,
     },
 ];
 /// A declaration that is not answered after so long is asked again over another connection.

@@ -36,9 +36,28 @@ struct Member {
 }
 
 impl Lending {
-    pub(super) fn new(sources: &[(Source, u16)]) -> Self {
-        let member = |(source, _): &(Source, u16)| Member { number: source.consumer, sent_at: 0 };
-        Self { members: sources.iter().map(member).collect(), held: 0, sent: 0, turn: 0 }
+    pub(super) fn new(numbers: &[u64]) -> Self {
+        let mut lending = Self { members: Vec::new(), held: 0, sent: 0, turn: 0 };
+        lending.add(numbers);
+        lending
+    }
+
+    /// Of a consumer that was alone, and for which the client holds messages.
+    pub(super) fn of_one(number: u64, held: u32) -> Self {
+        Self { held, ..Self::new(&[number]) }
+    }
+
+    pub(super) fn add(&mut self, numbers: &[u64]) {
+        let sent_at = self.sent;
+        self.members.extend(numbers.iter().map(|number| Member { number: *number, sent_at }));
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.members.retain(|member| member.number != number);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.members.len()
     }
 
     /// The session's numbers for them, the one that leads first.
@@ -79,7 +98,8 @@ impl Lending {
         let (limit, is_reading) = (lead.limit, lead.is_reading);
         if limit == 0 || lead.no_ack {
             for member in &self.members {
-                let consumer = all.get_mut(&member.number).filter(|it| !it.is_returning);
+                let able = |it: &&mut Consumer| it.is_attached && !it.is_returning;
+                let consumer = all.get_mut(&member.number).filter(able);
                 let Some(consumer) = consumer else { continue };
                 let credit = consumer.grant(room.of(consumer), window_bytes);
                 if credit > 0 {
@@ -91,7 +111,8 @@ impl Lending {
         let idle_after = IDLE_PREFETCHES * u64::from(limit);
         let (mut lent, mut active) = (0, 0);
         for member in &self.members {
-            let Some(consumer) = all.get(&member.number) else { continue };
+            let consumer = all.get(&member.number).filter(|it| it.is_attached);
+            let Some(consumer) = consumer else { continue };
             // What a reader of a stream is sent does not go back, so its credit is lent once.
             let is_idle =
                 !is_reading && consumer.granted > 0 && self.sent - member.sent_at > idle_after;
@@ -140,6 +161,7 @@ impl Consumer {
     fn share(&mut self, share: u32, free: u32) -> u32 {
         let is_window = share >= limits::WINDOW_MESSAGES_WHOLE;
         if self.is_returning
+            || !self.is_attached
             || share <= self.granted
             || (is_window && self.granted > share / 2)
             || free == 0
@@ -151,3 +173,6 @@ impl Consumer {
         more
     }
 }
+
+#[cfg(test)]
+mod tests;

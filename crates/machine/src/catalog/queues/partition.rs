@@ -16,6 +16,11 @@ pub struct Partition {
 }
 
 impl Partition {
+    /// Of a stream.
+    pub fn plain(queue: QueueId, group: GroupId) -> Self {
+        Self { queue, group, reads: None }
+    }
+
     pub(in crate::catalog) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.queue.0);
         put_u32(out, self.group.0);
