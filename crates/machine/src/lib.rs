@@ -79,14 +79,13 @@ pub use encoding::Corrupt;
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
 pub use queue::{
-    AttachError, Attached, Balance, CloseError, ConsumerSpec, Counters, Effect, GetReply, HeldBack,
-    HolderDescription, MessageDescription, MessageState, PeekFilter, Position, QueueDescription,
-    QueueMachine, QueuePeek, QueueStatus, Seqs, StreamOffset,
+    Assignment, AttachError, Attached, Balance, CloseError, ConsumerSpec, Counters, Effect,
+    GetReply, HeldBack, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
+    QueueDescription, QueueMachine, QueuePeek, QueueStatus, Seqs, StreamOffset,
 };
 pub use ranges::Ranges;
 pub use settings::{
-    Assignment, Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry,
-    Subscription,
+    Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry, Subscription,
 };
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

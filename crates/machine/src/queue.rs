@@ -54,6 +54,7 @@ mod timeline;
 
 use std::ops::Range;
 
+pub use assignment::Assignment;
 pub use consumers::{AttachError, ConsumerSpec, StreamOffset};
 pub use machine::{
     Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
@@ -213,6 +214,12 @@ struct Admitted {
     until_ms: u64,
 }
 
+/// Those of a queue that nobody consumes from.
+fn consumers_of(features: Option<&Features>) -> Consumers {
+    let is_single = features.is_some_and(|features| features.single_active);
+    Consumers::new(is_single, features.and_then(|features| features.assignment))
+}
+
 impl Queue {
     fn new(id: QueueId, settings: QueueSettings) -> Self {
         let features = settings.features.as_deref();
@@ -226,7 +233,7 @@ impl Queue {
             levels: (1..=max_priority).map(|priority| Level::new(id.level(priority))).collect(),
             window: has_window.then(Box::default),
             is_gone: false,
-            consumers: Consumers::new(features),
+            consumers: consumers_of(features),
             settings,
             revision: 0,
             is_closing: false,
@@ -517,7 +524,7 @@ impl Queue {
     fn retain_dead_only(&mut self, effects: &mut Vec<Effect>) {
         self.is_gone = true;
         self.window = None;
-        self.consumers = Consumers::new(None);
+        self.consumers = Consumers::new(false, None);
         self.owed.clear();
         self.levels_mut().for_each(|level| level.reading().retain_dead_only(effects));
     }

@@ -7,7 +7,7 @@ pub use rates::{Rate, Rates};
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 use crate::ids::QueueId;
-use crate::queue::StreamOffset;
+use crate::queue::{Assignment, StreamOffset};
 use crate::version::Version;
 
 /// 2 knows features, 3 that a queue is paused.
@@ -64,14 +64,6 @@ pub struct Features {
     pub subscription: Option<Subscription>,
     /// It is one of several partitions, each of which serves the one consumer that it is assigned to.
     pub assignment: Option<Assignment>,
-}
-
-/// Which of several partitions a queue is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// From 0.
-    pub index: u16,
-    pub count: u16,
 }
 
 /// A queue that reads a stream.
@@ -339,7 +331,7 @@ impl Features {
             false => None,
         };
         let assignment = match has(ASSIGNMENT) {
-            true => Some(Assignment::read(reader)?),
+            true => Some(read_assignment(reader)?),
             false => None,
         };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
@@ -368,12 +360,10 @@ impl Features {
     }
 }
 
-impl Assignment {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        let both = reader.u32()?;
-        let (index, count) = ((both >> 16) as u16, both as u16);
-        if index < count { Ok(Self { index, count }) } else { Err(reader.corrupt()) }
-    }
+fn read_assignment(reader: &mut Reader<'_>) -> Result<Assignment, Corrupt> {
+    let both = reader.u32()?;
+    let (index, count) = ((both >> 16) as u16, both as u16);
+    if index < count { Ok(Assignment { index, count }) } else { Err(reader.corrupt()) }
 }
 
 impl Subscription {

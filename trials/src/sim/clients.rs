@@ -145,6 +145,13 @@ impl Outside<'_> {
         life.catalog.queue(VHOST, name).map(|queue| (queue.id, queue.group))
     }
 
+    /// One of its partitions, in the same way.
+    fn partition(&self, home: Home, name: &str, index: usize) -> Option<(QueueId, GroupId)> {
+        let life = self.nodes[home.node].life.as_ref()?;
+        let partition = life.catalog.queue(VHOST, name)?.partitions().nth(index)?;
+        Some((partition.queue, partition.group))
+    }
+
     /// Whether a queue wants to be asked before it is sent anything, as the node of `home` routes.
     fn is_guarded(&self, home: Home, name: &str) -> bool {
         let life = self.nodes[home.node].life.as_ref();

@@ -176,6 +176,12 @@ const PLANTED: &[Planted] = &[
     planted("subscription_not_held", &["has not settled"], STREAM_SEEDS, None),
     planted("subscription_not_linked", &["never got", "has not settled"], STREAM_SEEDS, None),
     planted("seek_old_answers", &["never got"], STREAM_SEEDS, None),
+    planted(
+        "partition_not_drained",
+        &["while another consumer holds", "both unflagged"],
+        STREAM_SEEDS,
+        None,
+    ),
     planted("stream_next_beyond", &["is before that"], STREAM_SEEDS, Some(1)),
     planted("stream_trims_too_much", &["less than 100000 bytes"], STREAM_SEEDS, Some(1)),
     planted("stream_ages_too_soon", &["ms after it was published"], STREAM_SEEDS, Some(1)),

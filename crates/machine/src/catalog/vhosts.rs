@@ -5,7 +5,6 @@ mod exchanges;
 mod histories;
 mod metadata;
 mod operations;
-mod partitions;
 mod queues;
 
 use std::collections::BTreeMap;

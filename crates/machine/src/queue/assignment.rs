@@ -7,7 +7,14 @@
 use std::collections::BTreeMap;
 
 use crate::ids::ConsumerId;
-use crate::settings::Assignment;
+
+/// Which of several partitions a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// From 0.
+    pub index: u16,
+    pub count: u16,
+}
 
 /// What a consumer is to all partitions: the session's numbers for the partitions of one consumer are in a row.
 type Key = (u64, u64);

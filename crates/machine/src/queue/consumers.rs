@@ -9,10 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
 
-use super::assignment;
+use super::assignment::{self, Assignment};
 use crate::ids::{ConsumerId, SessionId};
 use crate::ranges::Ranges;
-use crate::settings::{Assignment, Features};
 
 /// How a consumer wants its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,9 +163,7 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    pub(crate) fn new(features: Option<&Features>) -> Self {
-        let assignment = features.and_then(|features| features.assignment);
-        let is_single = features.is_some_and(|features| features.single_active);
+    pub(crate) fn new(is_single: bool, assignment: Option<Assignment>) -> Self {
         Self { is_single: is_single || assignment.is_some(), assignment, ..Self::default() }
     }
 

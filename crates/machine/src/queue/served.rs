@@ -18,7 +18,7 @@ impl Queue {
     }
 
     pub(super) fn follow(&mut self) {
-        self.consumers = super::Consumers::new(self.features());
+        self.consumers = super::consumers_of(self.features());
         self.levels_mut().for_each(|level| level.reader.follow());
         self.is_closing = false;
         self.has_lost = false;

@@ -19,12 +19,14 @@ use crate::sim::agenda::Micros;
 use crate::workload::Chance;
 use reader::Reader;
 use shelf::Shelf;
-use subscriber::Subscriber;
+use subscriber::{Seen, Subscriber};
 use writer::Writer;
 
-/// A stream of the run.
+/// A stream of the run, or one of its partitions.
 struct Plan {
     name: &'static str,
+    /// Which of how many.
+    partition: (usize, usize),
     max_bytes: Option<u64>,
     max_age_ms: Option<u64>,
     /// Every body has so many bytes; without it they differ.
@@ -33,38 +35,61 @@ struct Plan {
     readers: usize,
     /// Somebody has a subscription of it, and whether he has that set to other places.
     subscription: Option<bool>,
+    /// Consumers of the subscription: of several one at a time is served.
+    consumers: usize,
 }
 
 /// Points of a stream's timeline stand 64 KiB and a second apart: what is kept is some of them.
-const PLANS: [Plan; 3] = [
+const PLANS: [Plan; 5] = [
     Plan {
         name: "events",
+        partition: (0, 1),
         max_bytes: None,
         max_age_ms: None,
         body_bytes: None,
         writers: 2,
         readers: 4,
         subscription: Some(true),
+        consumers: 1,
     },
     Plan {
         name: "events-few",
+        partition: (0, 1),
         max_bytes: Some(100_000),
         max_age_ms: None,
         body_bytes: Some(1_500),
         writers: 2,
         readers: 2,
         subscription: Some(false),
+        consumers: 1,
     },
     Plan {
         name: "events-young",
+        partition: (0, 1),
         max_bytes: None,
         max_age_ms: Some(2_000),
         body_bytes: None,
         writers: 1,
         readers: 2,
         subscription: None,
+        consumers: 0,
     },
+    PARTED,
+    Plan { partition: (1, 2), ..PARTED },
 ];
+
+/// One of two partitions, which serve one of two consumers at a time.
+const PARTED: Plan = Plan {
+    name: "events-parted",
+    partition: (0, 2),
+    max_bytes: None,
+    max_age_ms: None,
+    body_bytes: None,
+    writers: 1,
+    readers: 1,
+    subscription: Some(false),
+    consumers: 2,
+};
 /// A declaration that is not answered after so long is asked again over another connection.
 const TIMEOUT: Micros = 10_000_000;
 const DECLARE: Ticket = Ticket(1);
@@ -86,6 +111,8 @@ pub(super) struct Streams {
     writers: Vec<Writer>,
     readers: Vec<Reader>,
     subscribers: Vec<Subscriber>,
+    /// By stream, what the consumers of its subscription saw.
+    seen: Vec<Seen>,
     now: Micros,
     /// Of the diary, what was looked through for clocks that jump.
     looked_through: usize,
@@ -141,8 +168,8 @@ impl Streams {
         for (stream, plan) in PLANS.iter().enumerate() {
             writers.extend((0..plan.writers).map(|nth| Writer::new(plan, stream, nth)));
             readers.extend((0..plan.readers).map(|nth| Reader::new(plan.name, stream, nth)));
-            let new = |may_seek| Subscriber::new(plan.name, stream, may_seek);
-            subscribers.extend(plan.subscription.map(new));
+            let new = |may_seek| Subscriber::new(plan, stream, may_seek);
+            subscribers.extend((0..plan.consumers).filter_map(|_| plan.subscription.map(new)));
         }
         Self {
             chance: Chance::named(seed, "streams"),
@@ -151,6 +178,7 @@ impl Streams {
             writers,
             readers,
             subscribers,
+            seen: PLANS.iter().map(|_| Seen::default()).collect(),
             now: 0,
             looked_through: 0,
             has_jumped: false,
@@ -167,10 +195,11 @@ impl Streams {
     pub(super) fn act(&mut self, number: usize, mood: Mood, outside: &mut Outside<'_>) {
         self.look(outside);
         self.is_draining = mood.is_draining;
-        let Self { chance, shelves, writers, readers, subscribers, .. } = self;
+        let Self { chance, shelves, writers, readers, subscribers, seen, .. } = self;
         if let Some(nth) = number.checked_sub(1 + writers.len() + readers.len()) {
             let subscriber = &mut subscribers[nth];
-            subscriber.act(mood, &shelves[subscriber.stream], chance, outside);
+            let stream = subscriber.stream;
+            subscriber.act(mood, (&shelves[stream], &mut seen[stream]), chance, outside);
         } else if let Some(nth) = number.checked_sub(1 + writers.len()) {
             let reader = &mut readers[nth];
             reader.act(mood, &shelves[reader.stream], chance, outside);
@@ -195,7 +224,7 @@ impl Streams {
             }
         }
         for subscriber in &self.subscribers {
-            subscriber.stands(&mut self.shelves[subscriber.stream]);
+            subscriber.stands(&mut self.shelves[subscriber.stream], &self.seen[subscriber.stream]);
         }
     }
 
@@ -220,7 +249,7 @@ impl Streams {
             if shelf.place.is_some() {
                 continue;
             }
-            shelf.place = outside.queue(home, shelf.name);
+            shelf.place = outside.partition(home, shelf.name, plan.partition.0);
             if shelf.place.is_none() {
                 let flags = [true, false, false];
                 let command = outside.declaration(home, plan.name, flags, arguments(plan));
@@ -232,7 +261,7 @@ impl Streams {
             subscriber.is_there = outside.queue(home, &subscriber.name).is_some();
             if !subscriber.is_there {
                 let flags = [true, false, false];
-                let arguments = Subscriber::arguments(self.shelves[subscriber.stream].name);
+                let arguments = Subscriber::arguments(&PLANS[subscriber.stream]);
                 let command = outside.declaration(home, &subscriber.name, flags, arguments);
                 self.keeper.asked = Some(outside.now);
                 return outside.ask(home, vec![Request::Catalog { ticket: DECLARE, command }]);
@@ -285,10 +314,28 @@ impl Streams {
             reader.answered(answer, &mut self.shelves[reader.stream], outside);
         } else if let Some(at) = self.subscribers.iter().position(|it| is_home(it.home)) {
             self.look(outside);
-            let subscriber = &mut self.subscribers[at];
-            subscriber.answered(answer, &mut self.shelves[subscriber.stream]);
+            self.subscriber_hears(at, answer);
         }
         self.tell(outside.diary);
+    }
+
+    /// B4: of several consumers of a partition nobody is sent anything while another holds something.
+    fn subscriber_hears(&mut self, at: usize, answer: Answer) {
+        let stream = self.subscribers[at].stream;
+        let others = self.subscribers.iter().enumerate().filter(|(nth, _)| *nth != at);
+        let mut of_partition = others.map(|(_, other)| other).filter(|it| it.stream == stream);
+        let holder = of_partition.find_map(Subscriber::holds);
+        if let (Answer::Delivered(delivery), Some((level, seq))) = (&answer, holder)
+            && level == delivery.queue
+        {
+            let name = &self.subscribers[at].name;
+            let text = format!(
+                "{name} of partition {stream} is served {} while another consumer holds {seq}",
+                delivery.first_seq
+            );
+            self.shelves[stream].violated(text);
+        }
+        self.subscribers[at].answered(answer, &mut self.shelves[stream], &mut self.seen[stream]);
     }
 
     pub(super) fn is_session(&self, session: SessionId, life: u64) -> bool {
@@ -324,7 +371,10 @@ impl Streams {
     pub(super) fn is_drained(&self) -> bool {
         self.writers.iter().all(Writer::is_quiet)
             && self.readers.iter().all(|reader| reader.has_all(&self.shelves[reader.stream]))
-            && self.subscribers.iter().all(|it| it.has_all(&self.shelves[it.stream]))
+            && self
+                .subscribers
+                .iter()
+                .all(|it| it.has_all(&self.shelves[it.stream], &self.seen[it.stream]))
     }
 
     /// What is kept that should be gone by now, or what a leader knows that is not so.
@@ -361,8 +411,9 @@ impl Streams {
         }
         for subscriber in &self.subscribers {
             let shelf = &self.shelves[subscriber.stream];
-            if !subscriber.has_all(shelf) {
-                let text = subscriber.complaint(shelf);
+            let seen = &self.seen[subscriber.stream];
+            if !subscriber.has_all(shelf, seen) {
+                let text = subscriber.complaint(shelf, seen);
                 diary.saw("streams", What::Protocol { text });
             }
         }
@@ -411,6 +462,9 @@ fn arguments(plan: &Plan) -> Arguments {
     }
     if let Some(ms) = plan.max_age_ms {
         arguments = arguments.with("x-max-age", text(&format!("{}s", ms / 1000)));
+    }
+    if plan.partition.1 > 1 {
+        arguments = arguments.with("x-partitions", Value::I64(plan.partition.1 as i64));
     }
     arguments
 }

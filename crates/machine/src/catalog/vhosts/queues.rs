@@ -11,7 +11,7 @@ use super::super::target::Target;
 use super::super::{
     Catalog, CatalogEffect, CatalogReply, Destination, Event, check_name, not_found,
 };
-use super::partitions::{tell_changed, tell_created};
+use super::operations::{tell_changed, tell_created};
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::limits::{DEPARTED_QUEUES_MAX, REPLICAS_MAX};
 use crate::settings::Features;

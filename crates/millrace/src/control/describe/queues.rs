@@ -168,6 +168,9 @@ struct Settings {
     /// Of a subscription: how often it was set to another place.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeks: Option<u32>,
+    /// Of a subscription: how its partitions are shared, if not by whoever has room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    assign: Option<String>,
     /// Messages that go out in a time, such as `500/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dequeue_rate: Option<String>,
@@ -424,6 +427,7 @@ impl Settings {
             dedup,
             stream,
             subscription,
+            assignment,
             rates,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
@@ -451,6 +455,7 @@ impl Settings {
             stream: subscription.and_then(|_| named()).map(str::to_owned),
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
             seeks: subscription.map(|it| it.seeks),
+            assign: assignment.map(|_| "partition".to_owned()),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates
                 .dequeue
@@ -482,6 +487,7 @@ impl Settings {
             ("Reads stream", self.stream.as_deref().map(shown)),
             ("When behind", self.when_behind.clone()),
             ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
+            ("Assign", self.assign.clone()),
             (
                 "Deliveries",
                 self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),

@@ -118,7 +118,9 @@ impl Reader {
         chance: &mut Chance,
         outside: &mut Outside<'_>,
     ) {
-        let Some((queue, group)) = outside.queue(home, shelf.name) else { return };
+        let Some((queue, group)) = outside.partition(home, shelf.name, shelf.partition) else {
+            return;
+        };
         self.start = self.draw_start(shelf, chance, outside.now);
         let start = match self.start {
             Start::First => StreamOffset::First,

@@ -65,6 +65,8 @@ struct Promised {
 
 pub(super) struct Shelf {
     pub(super) name: &'static str,
+    /// Which one of its partitions.
+    pub(super) partition: usize,
     max_bytes: Option<u64>,
     max_age_ms: Option<u64>,
     pub(super) place: Option<At>,
@@ -88,6 +90,7 @@ impl Shelf {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             name: plan.name,
+            partition: plan.partition.0,
             max_bytes: plan.max_bytes,
             max_age_ms: plan.max_age_ms,
             place: None,
@@ -322,6 +325,8 @@ mod tests {
             writers,
             readers,
             subscription,
+            partition: (0, 1),
+            consumers: 0,
         })
     }
 

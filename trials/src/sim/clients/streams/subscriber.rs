@@ -6,18 +6,19 @@
 //! | B1: what comes unflagged comes in order, and nobody has got it since the subscription was set there | at each delivery |
 //! | B2: all from its beginning on comes, however often nodes fail | when all is quiet |
 //! | B3: its stream keeps what it has not settled | at each look |
+//! | B4: of several consumers of a partition nobody is sent anything while another holds something | at each delivery |
 
 use std::collections::BTreeSet;
 
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
-    Arguments, AttachError, CatalogCommand, ConsumerId, ConsumerSpec, Messages, Outcome, Ranges,
-    StreamOffset, Value,
+    Arguments, AttachError, CatalogCommand, ConsumerId, ConsumerSpec, Messages, Outcome, QueueId,
+    Ranges, StreamOffset, Value,
 };
 
 use super::super::{Home, Outside, id_of};
 use super::shelf::Shelf;
-use super::{At, Mood};
+use super::{At, Mood, Plan};
 use crate::sim::VHOST;
 use crate::workload::{Chance, crc32};
 
@@ -29,8 +30,9 @@ const CREDIT_DRAINING: u32 = 200;
 /// A subscription, and the one who consumes it.
 pub(super) struct Subscriber {
     pub(super) name: String,
-    /// Which stream it reads.
+    /// Which stream, or partition of one, it reads.
     pub(super) stream: usize,
+    partition: usize,
     pub(super) home: Option<Home>,
     /// It is declared.
     pub(super) is_there: bool,
@@ -41,14 +43,13 @@ pub(super) struct Subscriber {
     credit: u32,
     /// Level and number of what it was sent and has not settled.
     held: Vec<(At, u64)>,
-    seen: Seen,
     is_seeking: bool,
     may_seek: bool,
 }
 
-/// What was seen since the subscription was set to where it is.
+/// What all consumers of a subscription, or of one of its partitions, saw since it was set to where it is.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     /// Says how often it was set to another place.
     level: Option<u8>,
     /// Where it began.
@@ -71,9 +72,10 @@ enum State {
 }
 
 impl Subscriber {
-    pub(super) fn new(stream_name: &str, stream: usize, may_seek: bool) -> Self {
+    pub(super) fn new(plan: &Plan, stream: usize, may_seek: bool) -> Self {
         Self {
-            name: format!("subscription-of-{stream_name}"),
+            name: format!("subscription-of-{}", plan.name),
+            partition: plan.partition.0,
             stream,
             home: None,
             is_there: false,
@@ -82,25 +84,33 @@ impl Subscriber {
             at: None,
             credit: 0,
             held: Vec::new(),
-            seen: Seen::default(),
             is_seeking: false,
             may_seek,
         }
     }
 
     /// What it is declared with.
-    pub(super) fn arguments(stream_name: &str) -> Arguments {
+    pub(super) fn arguments(plan: &Plan) -> Arguments {
         let text = |text: &str| Value::LongStr(text.as_bytes().to_vec());
-        Arguments::new()
+        let arguments = Arguments::new()
             .with("x-queue-type", text("subscription"))
-            .with("x-stream", text(stream_name))
-            .with("x-stream-offset", text("first"))
+            .with("x-stream", text(plan.name))
+            .with("x-stream-offset", text("first"));
+        match plan.partition.1 {
+            ..=1 => arguments,
+            _ => arguments.with("x-assign", text("partition")),
+        }
+    }
+
+    /// A message that it holds, if it does.
+    pub(super) fn holds(&self) -> Option<(QueueId, u64)> {
+        self.held.first().map(|((level, _), seq)| (*level, *seq))
     }
 
     pub(super) fn act(
         &mut self,
         mood: Mood,
-        shelf: &Shelf,
+        (shelf, seen): (&Shelf, &mut Seen),
         chance: &mut Chance,
         outside: &mut Outside<'_>,
     ) {
@@ -120,8 +130,11 @@ impl Subscriber {
         match self.state {
             State::Idle => self.attach(home, chance, outside),
             State::Attaching => {}
-            State::Attached if self.seeks(mood, chance) => self.seek(home, shelf, chance, outside),
-            State::Attached => self.settle(home, mood, chance, outside),
+            State::Attached if self.seeks(mood, chance) => {
+                seen.is_sought = true;
+                self.seek(home, shelf, chance, outside);
+            }
+            State::Attached => self.settle(home, seen, mood, chance, outside),
         }
     }
 
@@ -131,7 +144,9 @@ impl Subscriber {
     }
 
     fn attach(&mut self, home: Home, chance: &mut Chance, outside: &mut Outside<'_>) {
-        let Some((queue, group)) = outside.queue(home, &self.name) else { return };
+        let Some((queue, group)) = outside.partition(home, &self.name, self.partition) else {
+            return;
+        };
         self.is_there = true;
         self.credit = chance.within(1, 60) as u32;
         self.number += 1;
@@ -154,14 +169,20 @@ impl Subscriber {
             _ => StreamOffset::At(chance.within(1, shelf.end() + 3)),
         };
         self.is_seeking = true;
-        self.seen.is_sought = true;
         let (vhost, name) = (VHOST.to_owned(), self.name.clone());
         let command = CatalogCommand::SeekQueue { vhost, name, to };
         outside.ask(home, vec![Request::Catalog { ticket: SEEK, command }]);
     }
 
     /// Perhaps settles some of what it got.
-    fn settle(&mut self, home: Home, mood: Mood, chance: &mut Chance, outside: &mut Outside<'_>) {
+    fn settle(
+        &mut self,
+        home: Home,
+        seen: &mut Seen,
+        mood: Mood,
+        chance: &mut Chance,
+        outside: &mut Outside<'_>,
+    ) {
         let consumer = self.id(home);
         let hurries = mood.is_draining;
         let mut requests = Vec::new();
@@ -174,9 +195,9 @@ impl Subscriber {
             let comes_back = !hurries && chance.percent(15);
             let outcome = if comes_back { Outcome::Requeue } else { Outcome::Done };
             for ((queue, group), seq) in self.held.drain(..count as usize) {
-                let is_of_now = self.seen.level == Some(queue.priority());
+                let is_of_now = seen.level == Some(queue.priority());
                 if outcome == Outcome::Done && is_of_now {
-                    self.seen.done(seq);
+                    seen.done(seq);
                 }
                 let (ranges, credit) = (Ranges::from(seq..seq + 1), 1);
                 requests.push(Request::Settle { group, queue, consumer, ranges, outcome, credit });
@@ -196,7 +217,7 @@ impl Subscriber {
         }
     }
 
-    pub(super) fn answered(&mut self, answer: Answer, shelf: &mut Shelf) {
+    pub(super) fn answered(&mut self, answer: Answer, shelf: &mut Shelf, seen: &mut Seen) {
         match answer {
             Answer::Attached { ticket: ATTACH, result: Ok(()), .. } => self.state = State::Attached,
             // Its group knows it a moment later.
@@ -205,12 +226,12 @@ impl Subscriber {
             Answer::Catalog { ticket: SEEK, .. } | Answer::AppendFailed { ticket: SEEK } => {
                 self.is_seeking = false;
             }
-            Answer::Delivered(delivery) => self.delivered(&delivery, shelf),
+            Answer::Delivered(delivery) => self.delivered(&delivery, shelf, seen),
             other => shelf.violated(format!("{} was told {other:?}", self.name)),
         }
     }
 
-    fn delivered(&mut self, delivery: &Delivery, shelf: &mut Shelf) {
+    fn delivered(&mut self, delivery: &Delivery, shelf: &mut Shelf, seen: &mut Seen) {
         let messages: Vec<_> = Messages::of(delivery.store, &delivery.bytes).collect();
         let is_right = messages.len() == delivery.count as usize
             && self.at.is_some_and(|(queue, _)| queue == delivery.queue.base())
@@ -221,7 +242,7 @@ impl Subscriber {
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
             shelf.read(seq, &id_of(head), crc32(body));
             self.held.push(((delivery.queue, delivery.group), seq));
-            self.seen.comes(&self.name, delivery, seq, shelf);
+            seen.comes(&self.name, delivery, seq, shelf);
         }
         match self.credit.checked_sub(delivery.count) {
             Some(left) => self.credit = left,
@@ -234,9 +255,9 @@ impl Subscriber {
     }
 
     /// B3, with what replicas keep now.
-    pub(super) fn stands(&self, shelf: &mut Shelf) {
-        let Some(from) = self.seen.from.filter(|_| !self.seen.is_sought) else { return };
-        let open = self.seen.done_below.max(from);
+    pub(super) fn stands(&self, shelf: &mut Shelf, seen: &Seen) {
+        let Some(from) = seen.from.filter(|_| !seen.is_sought) else { return };
+        let open = seen.done_below.max(from);
         if shelf.first() > open {
             let (name, first) = (&self.name, shelf.first());
             let text = format!("{name} has not settled {open}, and its stream begins with {first}");
@@ -245,23 +266,17 @@ impl Subscriber {
     }
 
     /// Whether it has all that there is.
-    pub(super) fn has_all(&self, shelf: &Shelf) -> bool {
+    pub(super) fn has_all(&self, shelf: &Shelf, seen: &Seen) -> bool {
         !self.is_there
             || (self.state == State::Attached
                 && !self.is_seeking
                 && self.held.is_empty()
-                && self.missing(shelf).is_none())
+                && seen.missing(shelf).is_none())
     }
 
-    /// The first message that never came.
-    fn missing(&self, shelf: &Shelf) -> Option<u64> {
-        let from = self.seen.from.filter(|_| !self.seen.is_sought).unwrap_or(shelf.end());
-        (from..shelf.end()).find(|seq| !self.seen.got.contains(seq))
-    }
-
-    pub(super) fn complaint(&self, shelf: &Shelf) -> String {
+    pub(super) fn complaint(&self, shelf: &Shelf, seen: &Seen) -> String {
         let Self { name, state, home, credit, .. } = self;
-        let (end, held, missing) = (shelf.end(), self.held.len(), self.missing(shelf));
+        let (end, held, missing) = (shelf.end(), self.held.len(), seen.missing(shelf));
         format!(
             "{name} stalls: {state:?} at {home:?}, {held} held, never got {missing:?} of {end}, credit {credit}"
         )
@@ -283,6 +298,12 @@ impl Subscriber {
 }
 
 impl Seen {
+    /// The first message that never came.
+    fn missing(&self, shelf: &Shelf) -> Option<u64> {
+        let from = self.from.filter(|_| !self.is_sought).unwrap_or(shelf.end());
+        (from..shelf.end()).find(|seq| !self.got.contains(seq))
+    }
+
     fn comes(&mut self, name: &str, delivery: &Delivery, seq: u64, shelf: &mut Shelf) {
         let level = delivery.queue.priority();
         let is_old = self.level.is_some_and(|known| level < known);

@@ -40,7 +40,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(plan: &Plan, stream: usize, nth: usize) -> Self {
         Self {
-            name: format!("pub-{}-{nth}", plan.name),
+            name: format!("pub-{}-{}-{nth}", plan.name, plan.partition.0),
             stream,
             body_bytes: plan.body_bytes,
             home: None,
@@ -93,7 +93,9 @@ impl Writer {
         chance: &mut Chance,
         outside: &mut Outside<'_>,
     ) {
-        let Some((queue, group)) = outside.queue(home, shelf.name) else { return };
+        let Some((queue, group)) = outside.partition(home, shelf.name, shelf.partition) else {
+            return;
+        };
         let unanswered: usize = self.waiting.values().map(|(.., ids)| ids.len()).sum();
         let burst = if self.body_bytes.is_some() { BURST_OF_LARGE } else { BURST };
         let count = chance.within(1, burst).min(WINDOW.saturating_sub(unanswered) as u64);
