@@ -128,6 +128,8 @@ pub const WINDOW_MESSAGES_MAX: u32 = 2048;
 /// Messages such a consumer starts with, before the size of its messages is known.
 pub const WINDOW_MESSAGES_START: u32 = 16;
 
+/// A group that has not answered an append for so long gets no messages that may go to another partition.
+pub const SILENT_GROUP: Duration = Duration::from_millis(200);
 /// Messages from which on room is given to a consumer in windows; less is given as it comes free.
 pub const WINDOW_MESSAGES_WHOLE: u32 = 64;
 

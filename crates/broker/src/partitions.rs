@@ -4,9 +4,12 @@
 //! the partitions in turn, as many as one read of the socket brings into each: long runs are cheap.
 
 use amqp::Properties;
-use machine::{Catalog, GroupId, QueueId, Target};
+use machine::{Catalog, GroupId, QueueId, Target, Value};
 
 use crate::message_key::KeySource;
+
+/// Of a stream: that messages go on while the partition of their key has no leader, out of their order.
+pub(crate) const FALLBACK: &str = "x-unordered-fallback";
 
 /// A stream with several partitions, as a route leads to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub(crate) struct Partitioned {
     target: Target,
     partitions: Vec<(GroupId, QueueId)>,
     key: KeySource,
+    /// A message with a key may go to another partition while its own does not answer.
+    falls_back: bool,
 }
 
 impl Partitioned {
@@ -22,7 +27,8 @@ impl Partitioned {
         let queue = catalog.queue_by_id(target.queue).filter(|_| target.has_partitions)?;
         let partitions = queue.partitions().map(|it| (it.group, it.queue)).collect();
         let key = KeySource::of(&queue.arguments);
-        Some(Self { target: *target, partitions, key })
+        let falls_back = queue.arguments.find(FALLBACK) == Some(&Value::Bool(true));
+        Some(Self { target: *target, partitions, key, falls_back })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -35,12 +41,28 @@ impl Partitioned {
         Target { group, queue, has_partitions: false, ..self.target }
     }
 
-    /// Where a message goes: by its key, or if it has none to the one whose turn it is.
-    pub(crate) fn choose(&self, key: &str, properties: &Properties<'_>, turn: usize) -> usize {
-        match self.key.hash(key, properties) {
-            Some(hash) => of_key(hash, self.partitions.len()),
-            None => turn % self.partitions.len(),
-        }
+    /// Where a message goes: by its key, or if it has none to the one whose turn it is, of those whose group answers.
+    pub(crate) fn choose(
+        &self,
+        key: &str,
+        properties: &Properties<'_>,
+        turn: usize,
+        silent: &[GroupId],
+    ) -> usize {
+        let count = self.partitions.len();
+        let is_silent = |place: usize| silent.contains(&self.partitions[place % count].0);
+        let first = match self.key.hash(key, properties) {
+            Some(hash) => {
+                let place = of_key(hash, count);
+                if !self.falls_back || !is_silent(place) {
+                    return place;
+                }
+                place
+            }
+            None => turn % count,
+        };
+        let next = (first..first + count).find(|place| !is_silent(*place));
+        next.unwrap_or(first) % count
     }
 }
 
@@ -54,7 +76,7 @@ pub(crate) fn place(
 ) {
     for target in targets.iter_mut().filter(|target| target.has_partitions) {
         if let Some(partitioned) = Partitioned::of(catalog, target) {
-            *target = partitioned.target(partitioned.choose(key, properties, turn));
+            *target = partitioned.target(partitioned.choose(key, properties, turn, &[]));
         }
     }
 }
@@ -93,6 +115,37 @@ mod tests {
             let fair = 4096 / (count + 1);
             assert!((fair * 2 / 3..=fair * 3 / 2).contains(&moved), "{moved} of {count}");
         }
+    }
+
+    #[test]
+    fn what_may_go_anywhere_goes_to_a_partition_that_answers() {
+        let partition = |index: u32| (GroupId(index + 1), QueueId(u64::from(index) + 10));
+        let target = Target::plain(QueueId(10), GroupId(1));
+        let key = KeySource::parse("routing-key").unwrap();
+        let stream = |falls_back| Partitioned {
+            target,
+            partitions: (0..4).map(partition).collect(),
+            key: if falls_back { key.clone() } else { KeySource::MessageId },
+            falls_back,
+        };
+        let properties = Properties::default();
+        let keyless = stream(false);
+        let silent = [GroupId(2), GroupId(3)];
+        assert_eq!(
+            (0..4).map(|it| keyless.choose("", &properties, it, &[])).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+        assert_eq!(
+            (0..4).map(|it| keyless.choose("", &properties, it, &silent)).collect::<Vec<_>>(),
+            [0, 3, 3, 3]
+        );
+        let all: Vec<GroupId> = (1..=4).map(GroupId).collect();
+        assert_eq!(keyless.choose("", &properties, 2, &all), 2, "all of them are as good");
+        let keyed = Partitioned { falls_back: false, ..stream(true) };
+        let own = keyed.choose("customer-1", &properties, 0, &[]);
+        let silent = [keyed.partitions[own].0];
+        assert_eq!(keyed.choose("customer-1", &properties, 3, &silent), own, "order is kept");
+        assert_ne!(stream(true).choose("customer-1", &properties, 3, &silent), own);
     }
 
     /// What was one partition's yesterday is its today.

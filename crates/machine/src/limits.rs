@@ -106,6 +106,8 @@ pub const LEAVING_RUN_MAX: u32 = 256;
 pub const TIMED_RUNS_MAX: usize = 4_096;
 /// How long room is kept for messages that were admitted and do not come, ms.
 pub const ADMITTED_MS_MAX: u64 = 10_000;
+/// How long a partition waits for its consumer to settle what it holds, before another is served.
+pub const DRAIN_MS_MAX: u64 = 10_000;
 /// How far the mark of what was delivered runs ahead of deliveries: messages that a change of leader
 /// flags as redelivered without need.
 pub const DELIVERED_WINDOW_MAX: u64 = 256 * 1024;

@@ -211,8 +211,10 @@ impl Publishing {
         let mut route = route;
         if route.has_partitions() {
             let (_, key) = destination_texts(message.destination);
-            let turn = caller.requests.turn;
-            placed = route.placed(|stream| stream.choose(key, &properties, turn));
+            caller.requests.turn.is_used = true;
+            let turn = &caller.requests.turn;
+            placed =
+                route.placed(|stream| stream.choose(key, &properties, turn.number, &turn.silent));
             route = &placed;
         }
         if route.dedups || asked.delay_ms.is_some() {

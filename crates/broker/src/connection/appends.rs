@@ -35,6 +35,11 @@ impl Appends {
         self.now = Some(now);
     }
 
+    /// When the step began.
+    pub(crate) fn now(&self) -> Option<Instant> {
+        self.now
+    }
+
     pub(crate) fn round(&self) -> u64 {
         self.round
     }

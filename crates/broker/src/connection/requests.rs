@@ -10,6 +10,7 @@ use super::tickets::{ChannelRef, Groups, Tickets, Waiting};
 use crate::attributes::Asked;
 use crate::capacity::{Candidate, CapacityChecks, Then};
 use crate::channel::unacked::{Run, Source};
+use crate::limits;
 use crate::route_cache::Route;
 
 /// What is gathered, asked and not answered.
@@ -24,8 +25,19 @@ pub(crate) struct Requests {
     held_back: Vec<HeldBack>,
     /// Room for the queues of one message.
     pub(crate) levels: Vec<QueueId>,
-    /// Which partition takes messages that have no key: another one with each flush.
-    pub(crate) turn: usize,
+    /// Which partition takes messages that have no key.
+    pub(crate) turn: Turn,
+}
+
+/// Which partition takes messages that have no key.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Another one with each flush.
+    pub(crate) number: usize,
+    /// Something goes to a stream of several partitions.
+    pub(crate) is_used: bool,
+    /// Groups that do not answer: other partitions are in their turn.
+    pub(crate) silent: Vec<GroupId>,
 }
 
 /// A question, and what has to be logged before it is asked.
@@ -64,7 +76,7 @@ impl Requests {
             settles: Settles::default(),
             held_back: Vec::new(),
             levels: Vec::new(),
-            turn: session.0 as usize,
+            turn: Turn { number: session.0 as usize, ..Turn::default() },
         }
     }
 
@@ -123,7 +135,12 @@ impl Requests {
     /// Sends the batches that are gathered, the questions about room, and what was held back and need not be any
     /// more.
     pub(crate) fn flush_publishes(&mut self, out: &mut Vec<Request>) {
-        self.turn = self.turn.wrapping_add(1);
+        self.turn.number = self.turn.number.wrapping_add(1);
+        if self.turn.is_used
+            && let Some(now) = self.appends.now()
+        {
+            self.tickets.silent_groups(now, limits::SILENT_GROUP, &mut self.turn.silent);
+        }
         self.flush_appends(out);
         self.capacity.flush(&mut self.tickets, out);
         let (capacity, tickets) = (&self.capacity, &self.tickets);

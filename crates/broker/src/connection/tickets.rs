@@ -1,7 +1,7 @@
 //! Questions to the cluster that are not answered yet.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster::Ticket;
 use machine::{GroupId, QueueId};
@@ -92,6 +92,23 @@ impl Tickets {
         newest_first.find(is_awaited).map(|&(ticket, _)| Ticket(ticket))
     }
 
+    /// Groups that have not answered an append for so long at `now`: those without a leader, for one. In the usual case
+    /// this looks at the oldest append alone.
+    pub(crate) fn silent_groups(&self, now: Instant, after: Duration, out: &mut Vec<GroupId>) {
+        out.clear();
+        for &(ticket, group) in &self.appends {
+            let place = ticket.checked_sub(self.first).and_then(|it| usize::try_from(it).ok());
+            let waiting = place.and_then(|place| self.waiting.get(place)?.as_ref());
+            let Some(Waiting::Append { sent_at: Some(sent_at), .. }) = waiting else { continue };
+            if now.saturating_duration_since(*sent_at) < after {
+                return;
+            }
+            if !out.contains(&group) {
+                out.push(group);
+            }
+        }
+    }
+
     /// Whether every append for one of `groups` up to and with `mark` is answered.
     pub(crate) fn is_past(&self, mark: Ticket, groups: Groups) -> bool {
         let up_to_mark = self.appends.iter().take_while(|(ticket, _)| *ticket <= mark.0);
@@ -109,6 +126,7 @@ impl Tickets {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "somewhere to count from")]
 mod tests {
     use super::*;
 
@@ -117,6 +135,33 @@ mod tests {
 
     fn append(group: GroupId) -> Waiting {
         Waiting::Append { group, runs: Vec::new(), bytes: 0, sent_at: None }
+    }
+
+    #[test]
+    fn a_group_is_silent_while_an_append_has_no_answer_for_long() {
+        let (began, mut tickets, mut silent) = (Instant::now(), Tickets::default(), Vec::new());
+        let at = |ms| began + Duration::from_millis(ms);
+        let sent = |group, ms| Waiting::Append {
+            group,
+            runs: Vec::new(),
+            bytes: 0,
+            sent_at: Some(at(ms)),
+        };
+        let first = tickets.issue(sent(ONE, 0));
+        tickets.issue(sent(ONE, 10));
+        let other = tickets.issue(sent(TWO, 20));
+        let after = Duration::from_millis(100);
+        let mut look = |tickets: &Tickets, ms| {
+            tickets.silent_groups(at(ms), after, &mut silent);
+            silent.clone()
+        };
+        assert_eq!(look(&tickets, 99), []);
+        assert_eq!(look(&tickets, 100), [ONE]);
+        tickets.answer(first);
+        assert_eq!(look(&tickets, 105), []);
+        assert_eq!(look(&tickets, 130), [ONE, TWO]);
+        tickets.answer(other);
+        assert_eq!(look(&tickets, 130), [ONE]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::collections::btree_map::OccupiedEntry;
 
 use super::assignment::{self, Assignment};
 use crate::ids::{ConsumerId, SessionId};
+use crate::limits::DRAIN_MS_MAX;
 use crate::ranges::Ranges;
 
 /// How a consumer wants its messages.
@@ -160,6 +161,8 @@ pub(crate) struct Consumers {
     assignment: Option<Assignment>,
     /// The one that is to be served; `None`: others came or went, and it is to be worked out.
     assigned: Option<ConsumerId>,
+    /// Until when others may settle what they hold, if that is waited for.
+    drains_until_ms: Option<u64>,
 }
 
 impl Consumers {
@@ -358,6 +361,33 @@ impl Consumers {
             self.active = Some(wanted);
         }
         self.active
+    }
+
+    /// After consumers were served: whether one waits for what others hold.
+    pub(crate) fn watch_drain(&mut self, now_ms: u64) {
+        let waits = self.assignment.is_some()
+            && self.assigned.is_some()
+            && self.assigned != self.active
+            && self.held_count > 0;
+        self.drains_until_ms = match (waits, self.drains_until_ms) {
+            (true, None) => Some(now_ms.saturating_add(DRAIN_MS_MAX)),
+            (true, until_ms) => until_ms,
+            (false, _) => None,
+        };
+    }
+
+    /// When what others hold is taken back.
+    pub(crate) fn drains_until_ms(&self) -> Option<u64> {
+        self.drains_until_ms
+    }
+
+    /// What all but the one hold that is to be served, by level.
+    pub(crate) fn held_by_others(&self) -> Vec<(ConsumerId, u8, Ranges)> {
+        let others = self.holders.iter().filter(|(consumer, _)| Some(**consumer) != self.assigned);
+        let all = others.flat_map(|(consumer, holder)| {
+            holder.held.all().map(|(level, held)| (*consumer, level, held.clone()))
+        });
+        all.filter(|(_, _, held)| !held.is_empty()).collect()
     }
 
     /// Whether another consumer is to be served as soon as nobody holds anything.

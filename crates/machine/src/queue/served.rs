@@ -107,6 +107,7 @@ impl Queue {
             level.reading().expire(before_ms);
             level.reader.hand_out(effects);
         }
+        self.consumers.watch_drain(now_ms);
     }
 
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.
@@ -259,6 +260,12 @@ impl Queue {
 
     /// What is due at `now_ms` is done.
     pub(super) fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.consumers.drains_until_ms().is_some_and(|until_ms| until_ms <= now_ms) {
+            for (consumer, level, held) in self.consumers.held_by_others() {
+                self.settle(level, consumer, &held, Outcome::Returned);
+                self.consumers.forget_if_idle(consumer);
+            }
+        }
         self.serve(now_ms, effects);
         self.trim();
         if self.unused_until_ms().is_some_and(|until_ms| until_ms <= now_ms) {
@@ -283,6 +290,7 @@ impl Queue {
         }
         let levels = self.levels().filter_map(Level::next_due).min();
         let rate = self.pace.as_ref().and_then(|pace| pace.due_ms());
-        [levels, self.unused_until_ms(), rate].into_iter().flatten().min()
+        let drain = self.consumers.drains_until_ms();
+        [levels, self.unused_until_ms(), rate, drain].into_iter().flatten().min()
     }
 }

@@ -7,7 +7,7 @@ use machine::{
     Applied, Arguments, Assignment, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
     ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome, Partition, Queue, QueueHome,
     QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retention, SessionId,
-    StreamOffset, Subscription, Version,
+    StreamOffset, Subscription, Version, limits,
 };
 
 fn spec(queue_type: QueueType, features: Features, partitions: u16) -> QueueSpec {
@@ -299,4 +299,31 @@ fn what_a_dead_consumer_held_comes_first_to_the_next() {
         next.extend(first_seq..first_seq + u64::from(count));
     }
     assert_eq!(next, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_is_never_settled_holds_a_partition_up_for_ten_seconds() {
+    let mut leader = Leader::new();
+    leader.attach(1);
+    leader.publish(2);
+    assert_eq!(leader.given(), [(1, 1, 2)]);
+    for session in 2.. {
+        leader.attach(session);
+        leader.publish(1);
+        if leader.given().is_empty() {
+            break;
+        }
+        leader.settle(1, session + 1..session + 2, Outcome::Done);
+    }
+    let due = leader.machine.deadline().expect("it waits for the first consumer");
+    assert_eq!(due, 1_000 + limits::DRAIN_MS_MAX);
+    leader.machine.tick(due - 1, &mut leader.effects);
+    assert_eq!(leader.given(), []);
+    leader.machine.tick(due, &mut leader.effects);
+    leader.machine.check();
+    let given = leader.given();
+    assert!(matches!(given[0], (to, 1, 2) if to != 1), "{given:?}");
+    // Late, and nobody's business any more.
+    leader.settle(1, 1..3, Outcome::Done);
+    assert_eq!((leader.given(), leader.machine.deadline()), (Vec::new(), None));
 }

@@ -9,6 +9,7 @@ use machine::{Arguments, Kind, QueueType, Value, Version};
 
 use super::super::compare;
 use crate::message_key::ARGUMENT as PARTITION_BY;
+use crate::partitions::FALLBACK;
 
 use super::super::error::{ArgumentProblem, DeclareError, Difference};
 use super::checks::{self, DEAD_LETTER_EXCHANGE};
@@ -86,6 +87,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (PARTITIONS, checks::partitions),
     (PARTITION_BY, checks::partition_by),
     (ASSIGN, checks::assign),
+    (FALLBACK, checks::boolean),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -136,6 +138,7 @@ const STREAM: &[&str] = &[
     LEADER_LOCATOR,
     PARTITIONS,
     PARTITION_BY,
+    FALLBACK,
 ];
 
 /// What subscriptions know. No other type refuses what only they do: RabbitMQ takes it for names that nobody knows.
