@@ -2,6 +2,8 @@
 
 use machine::{Kind, QueueType, Refusal, Value};
 
+use super::filter::FilterProblem;
+
 /// Why a declaration or a binding is refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeclareError {
@@ -104,6 +106,8 @@ pub(crate) enum ArgumentProblem {
     InvalidStart,
     /// `x-when-behind` is neither of its words.
     InvalidBehind,
+    /// A subscription cannot be told by it what to give out.
+    InvalidFilter(FilterProblem),
     /// A queue of this type does not take this argument.
     NotForType(QueueType),
 }

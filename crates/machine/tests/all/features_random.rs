@@ -49,6 +49,7 @@ fn features() -> impl Strategy<Value = Features> {
                 dedup: dedup.map(|(window_ms, entries_max)| Dedup { window_ms, entries_max }),
                 stream: None,
                 subscription: None,
+                filter: None,
                 expires_ms: None,
                 rates: Rates::default(),
             }

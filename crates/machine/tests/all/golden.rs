@@ -1105,6 +1105,7 @@ fn features_batch() -> Batch {
         dedup: Some(Dedup { window_ms: 60_000, entries_max: 1_000 }),
         stream: None,
         subscription: None,
+        filter: None,
         rates: Rates::default(),
     };
     let features = Some(Box::new(features));

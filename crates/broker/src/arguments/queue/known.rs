@@ -35,6 +35,7 @@ const MASTER_LOCATOR: &str = "x-queue-master-locator";
 pub(super) const READS: &str = "x-stream";
 pub(super) const START: &str = "x-stream-offset";
 pub(super) const BEHIND: &str = "x-when-behind";
+pub(super) const FILTER: &str = "x-filter";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
@@ -76,6 +77,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (READS, checks::text),
     (START, checks::start),
     (BEHIND, checks::behind),
+    (FILTER, checks::filter),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -130,6 +132,7 @@ const SUBSCRIPTION: &[&str] = &[
     READS,
     START,
     BEHIND,
+    FILTER,
 ];
 
 /// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not

@@ -2,18 +2,20 @@
 
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
-    Arguments, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId, QueueSettings, QueueSpec,
-    QueueType, Rates, Retention, Retry, StreamOffset, Subscription, Value,
+    Arguments, DeadLetter, Dedup, Features, Filter, Overflow, QueueHome, QueueId, QueueSettings,
+    QueueSpec, QueueType, Rates, Retention, Retry, StreamOffset, Subscription, Value,
 };
 
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
     BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP, DEDUP_SIZE,
-    DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES, MAX_AGE,
-    OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL, type_of,
+    DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, FILTER, GROUP_SIZE, LENGTH, LENGTH_BYTES,
+    MAX_AGE, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL,
+    type_of,
 };
 
 use crate::arguments::age::age_ms;
+use crate::arguments::filter;
 use crate::arguments::rate;
 
 /// Total: what is not valid is as if it were not there.
@@ -93,6 +95,7 @@ impl<'a> Asked<'a> {
             dedup: (self.is_true(DEDUP) && subscription.is_none()).then(|| self.dedup()),
             stream: None,
             subscription,
+            filter: subscription.and_then(|_| self.filter()),
             rates: self.rates(),
         }
     }
@@ -109,6 +112,10 @@ impl<'a> Asked<'a> {
     fn subscription(&self, stream: QueueId) -> Subscription {
         let start = self.arguments.find(START).and_then(start_of).unwrap_or(StreamOffset::Next);
         Subscription { stream, start, skips: self.text(BEHIND) == Some("skip"), seeks: 0 }
+    }
+
+    fn filter(&self) -> Option<Box<Filter>> {
+        filter::of(self.arguments.find(FILTER)?).ok().map(Box::new)
     }
 
     fn retention(&self) -> Retention {

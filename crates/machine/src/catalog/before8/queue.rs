@@ -70,6 +70,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         dedup: is_true("x-message-deduplication").then(dedup),
         stream: None,
         subscription: None,
+        filter: None,
         rates: Rates::default(),
     };
     (features != Features::default()).then(|| Box::new(features))

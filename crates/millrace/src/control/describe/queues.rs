@@ -122,6 +122,8 @@ struct Totals {
     purged: u64,
     dropped: u64,
     dead_lettered: u64,
+    /// Of a subscription with a filter.
+    passed_over: u64,
     duplicates: u64,
 }
 
@@ -395,6 +397,7 @@ impl Totals {
             purged: counters.purged,
             dropped: counters.dropped,
             dead_lettered: counters.dead_lettered,
+            passed_over: counters.passed_over,
             duplicates: counters.duplicates,
         }
     }
@@ -631,12 +634,16 @@ impl fmt::Display for QueueDetail {
         ]);
         lines.extend(held_back.map(|held| ("Held back", held.to_string())));
         let Totals { published, published_bytes, acked, purged, dropped, .. } = self.totals;
-        let Totals { dead_lettered, duplicates, .. } = self.totals;
+        let Totals { dead_lettered, passed_over, duplicates, .. } = self.totals;
+        let passed_over = match passed_over {
+            0 => String::new(),
+            count => format!(", {count} passed over"),
+        };
         lines.push((
             "Since it was made",
             format!(
                 "{published} published ({}), {acked} acked, {purged} purged, {dropped} dropped, {dead_lettered} \
-                 dead-lettered, {duplicates} duplicates dropped",
+                 dead-lettered, {duplicates} duplicates dropped{passed_over}",
                 bytes(published_bytes)
             ),
         ));
