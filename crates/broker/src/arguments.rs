@@ -9,6 +9,7 @@ pub(crate) mod binding;
 mod compare;
 pub(crate) mod error;
 pub(crate) mod exchange;
+pub mod filter;
 mod names;
 pub(crate) mod offset;
 pub(crate) mod queue;

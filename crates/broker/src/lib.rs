@@ -54,7 +54,7 @@ mod trace;
 mod values;
 
 pub use arguments::queue::Declaration as QueueDeclaration;
-pub use arguments::rate;
+pub use arguments::{filter, rate};
 pub use config::Config;
 pub use connection_id::ConnectionId;
 pub use metrics::{Metrics, SIZE_BOUNDS};

@@ -150,6 +150,7 @@ impl Spans {
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
+            | Outcome::PassedOver
             | Outcome::DeadLettered => return,
         };
         let tags = (at, run.first_tag)..(at, run.first_tag + u64::from(run.count));

@@ -21,6 +21,7 @@ mod leaves;
 mod outbox;
 mod plan;
 mod queue;
+mod sift;
 mod store;
 mod window;
 
@@ -43,6 +44,7 @@ pub(crate) use leaves::Leave;
 pub(crate) use outbox::{Got, Outgoing, Withdrawn};
 use plan::Plan;
 use queue::QueueBodies;
+pub(crate) use sift::Sift;
 
 /// Messages that lie together, with their bytes.
 #[derive(Clone, Debug)]
@@ -66,9 +68,19 @@ impl Run {
 /// What is left to do for a queue after bytes moved.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Deliver { outgoing: Outgoing, bytes: Bytes },
-    Leave { leave: Leave, bytes: Bytes },
-    Fetch { parts: Vec<FetchPart> },
+    Deliver {
+        outgoing: Outgoing,
+        bytes: Bytes,
+    },
+    Leave {
+        leave: Leave,
+        bytes: Bytes,
+    },
+    /// A filter is asked.
+    Sift(Sift),
+    Fetch {
+        parts: Vec<FetchPart>,
+    },
 }
 
 /// What the machine says of a queue's readers.
@@ -452,6 +464,7 @@ impl Bodies {
             let before = bodies.hot_bytes();
             bodies.leaves.clear();
             self.hot_bytes = self.hot_bytes - before + bodies.hot_bytes();
+            bodies.sifting = None;
             bodies.has_waited = false;
         }
         self.waiting.clear();
@@ -577,7 +590,7 @@ impl Bodies {
         }
         self.hot_bytes = self.hot_bytes - before + after;
         match &step {
-            Some(Step::Deliver { .. } | Step::Leave { .. }) => {}
+            Some(Step::Deliver { .. } | Step::Leave { .. } | Step::Sift(_)) => {}
             Some(Step::Fetch { .. }) | None if !is_waiting => {
                 self.waiting.remove(&queue);
             }

@@ -7,6 +7,7 @@
 mod effects;
 mod intake;
 mod lock_questions;
+mod sifting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ use crate::tails::Tails;
 use effects::readers;
 use intake::{Asked, Intake};
 use lock_questions::LockQuestions;
+use sifting::{Fetching, Sifting};
 
 /// What queues ask of their shard.
 #[derive(Debug)]
@@ -119,6 +121,8 @@ pub(crate) struct Queues {
     lock_questions: LockQuestions,
     /// What the commands about locks of the entry that is applied came to.
     lock_replies: Vec<LockReply>,
+    /// The filters of subscriptions, and who fetches from these.
+    sifting: Sifting,
     /// Queues that came to be and went while they were led here.
     came: u64,
     went: u64,
@@ -128,6 +132,7 @@ impl Queues {
     pub(crate) fn new(group: GroupId, machine: QueueMachine) -> Self {
         let mut bodies = Bodies::default();
         machine.subscriptions().for_each(|(queue, stream)| bodies.subscribed(queue, stream));
+        let sifting = Sifting::new(&machine);
         Self {
             group,
             machine,
@@ -145,6 +150,7 @@ impl Queues {
             detaching: BTreeMap::new(),
             lock_questions: LockQuestions::default(),
             lock_replies: Vec::new(),
+            sifting,
             came: 0,
             went: 0,
         }
@@ -218,6 +224,11 @@ impl Queues {
     /// A question about a lock is answered: it is not asked any more.
     pub(crate) fn forget_lock_question(&mut self, session: SessionId, ticket: Ticket) {
         self.lock_questions.forget(session, ticket);
+    }
+
+    /// The same of who fetches from a subscription whose filter is being asked.
+    pub(crate) fn forget_get(&mut self, session: SessionId, ticket: Ticket) {
+        self.sifting.forget(session, ticket);
     }
 
     /// When something falls due, by the group's time. Not before it is known who holds what.
@@ -332,6 +343,7 @@ impl Queues {
         self.take_back(&unmarked);
         // Who is not answered asks again.
         self.intake.end_sessions(&is_of_node);
+        self.sifting.end_sessions(&is_of_node);
         self.detaching.retain(|(session, _), _| !is_of_node(*session));
         for (queue, _) in self.closing.extract_if(.., |_, by| is_of_node(*by)) {
             self.machine.reopen_queue(queue);
@@ -413,6 +425,7 @@ impl Queues {
         left.asked.extend(waiting.map(|(queue, Asked { session, ticket, sizes })| {
             (session, Request::Admit { ticket, group, queue, sizes })
         }));
+        left.asked.extend(self.sifting.follow(group, is_ours));
         left.detached.sort_unstable();
         left.detached.dedup();
         self.closing.clear();
@@ -610,16 +623,31 @@ impl Queues {
         ticket: Ticket,
         group_effects: &mut Vec<GroupEffect>,
     ) -> bool {
+        let is_answered = self.get_now(queue, consumer, (no_ack, at), ticket, group_effects);
+        let waits = !is_answered && at.is_none() && self.machine.is_sifting(queue);
+        if waits {
+            self.sifting.wait(Fetching { queue, consumer, no_ack, ticket });
+        }
+        self.perform(0, None, group_effects);
+        is_answered || waits
+    }
+
+    /// The same without what follows from it. False: it is not answered.
+    fn get_now(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        (no_ack, at): (bool, Option<Position>),
+        ticket: Ticket,
+        group_effects: &mut Vec<GroupEffect>,
+    ) -> bool {
         let session = consumer.session;
         let reply = match at {
             None => self.machine.get(queue, consumer, no_ack, &mut self.effects),
             Some(at) => self.machine.take(queue, consumer, at, &mut self.effects),
         };
         match reply {
-            GetReply::NotYet => {
-                self.perform(0, None, group_effects);
-                return false;
-            }
+            GetReply::NotYet => return false,
             GetReply::Empty | GetReply::NoQueue => {
                 let answer = Answer::Got { ticket, delivery: None, ready: 0 };
                 group_effects.push(GroupEffect::Answer(session, answer));
@@ -632,7 +660,6 @@ impl Queues {
                 self.send_out(found.expect("the last effect of a get is what it fetched"));
             }
         }
-        self.perform(0, None, group_effects);
         true
     }
 
@@ -713,6 +740,7 @@ impl Queues {
         let unmarked = self.bodies.end_sessions(is_over, live, &mut self.touched);
         self.tails.end_sessions(is_over);
         self.intake.end_sessions(is_over);
+        self.sifting.end_sessions(is_over);
         self.machine.end_session(session, &mut self.effects);
         self.take_back(&unmarked);
         self.detaching.retain(|(by, _), _| *by != session);
@@ -811,13 +839,13 @@ impl Queues {
 pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;
 
 /// The settles in `entry` that came from sessions and that `counts` accepts: they go to the next leader when this
-/// entry may be in no log. Settles that this leader made by itself (messages that expired or overflowed) are left
+/// entry may be in no log. Settles that this leader made by itself (messages that expired, overflowed or do not match a filter) are left
 /// out, because the next leader decides them again.
 pub(crate) fn outcomes_of_sessions(entry: &[u8], counts: impl Fn(Outcome) -> bool) -> Batch {
     let mut left = Batch::new();
     for command in EntryReader::new(entry).into_iter().flatten().flatten() {
         if let (_, Command::Settle { queue, outcome, ranges }) = command
-            && !matches!(outcome, Outcome::Expired | Outcome::Overflowed)
+            && !matches!(outcome, Outcome::Expired | Outcome::Overflowed | Outcome::PassedOver)
             && counts(outcome)
         {
             left.settle(queue, outcome, &ranges);

@@ -100,6 +100,8 @@ pub enum Outcome {
     DeadLettered,
     /// Its consumer, channel or connection ended: like `Requeue`.
     Returned,
+    /// Its subscription's filter does not match it: gone, and nobody was given it.
+    PassedOver,
 }
 
 impl Outcome {
@@ -119,6 +121,7 @@ impl Outcome {
             Self::Exhausted => 8,
             Self::DeadLettered => 9,
             Self::Returned => 10,
+            Self::PassedOver => 11,
         }
     }
 
@@ -134,6 +137,7 @@ impl Outcome {
             8 => Self::Exhausted,
             9 => Self::DeadLettered,
             10 => Self::Returned,
+            11 => Self::PassedOver,
             _ => return None,
         })
     }
@@ -141,7 +145,7 @@ impl Outcome {
     /// Whether consumers see the messages no more.
     pub fn is_final(self) -> bool {
         match self {
-            Self::Done | Self::Purged | Self::DeadLettered => true,
+            Self::Done | Self::Purged | Self::DeadLettered | Self::PassedOver => true,
             Self::Rejected | Self::Expired | Self::Overflowed | Self::Exhausted => true,
             Self::Requeue | Self::Returned | Self::Undelivered => false,
         }

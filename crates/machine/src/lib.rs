@@ -51,6 +51,7 @@
 mod catalog;
 mod command;
 mod encoding;
+mod filter;
 mod ids;
 pub mod limits;
 mod locks;
@@ -76,6 +77,7 @@ pub use command::{
     NUMBERED_HEAD_BYTES, Outcome, QUEUE_AT, QueueIds, check_commands, for_queue_alone, queue_count,
 };
 pub use encoding::Corrupt;
+pub use filter::{Filter, Matcher};
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
 pub use queue::{

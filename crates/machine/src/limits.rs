@@ -132,6 +132,13 @@ pub const STREAM_STRIDE_MS: u64 = 1_000;
 /// How often a stream looks for messages that have become too old, ms.
 pub const STREAM_AGE_MS: u64 = 1_000;
 
+/// Patterns of a subscription's filter, or values of the header that it looks at.
+pub const FILTER_WORDS_MAX: usize = 64;
+/// Bytes of them, with the header's name.
+pub const FILTER_BYTES_MAX: usize = 1024;
+/// Messages of a subscription with a filter that are looked at together.
+pub const SIFTED_MESSAGES_MAX: u64 = 4096;
+
 /// How often a stream looks how far its subscriptions are, while retention waits for them, ms.
 pub const HOLD_MS: u64 = 250;
 

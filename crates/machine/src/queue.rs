@@ -47,6 +47,7 @@ pub(crate) mod reader;
 mod reconcile;
 mod seqs;
 mod served;
+mod sieve;
 mod store;
 mod stream;
 mod subscription;
@@ -76,6 +77,7 @@ use dedup::KeyWindow;
 use level::Level;
 use pace::Pace;
 use reconcile::Moves;
+use sieve::Sieve;
 use subscription::Subscribers;
 use timeline::Timeline;
 
@@ -204,6 +206,8 @@ struct Queue {
     subscribers: Subscribers,
     /// What its rates let out and in. None: it has none, or is led elsewhere.
     pace: Option<Box<Pace>>,
+    /// How far its filter was asked. None: it has no filter.
+    sieve: Option<Box<Sieve>>,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -224,6 +228,7 @@ impl Queue {
     fn new(id: QueueId, settings: QueueSettings) -> Self {
         let features = settings.features.as_deref();
         let max_priority = features.map_or(0, |features| features.max_priority);
+        let has_filter = features.is_some_and(|features| features.filter.is_some());
         let has_window = features.is_some_and(|features| features.dedup.is_some());
         let mut main = Level::new(id);
         main.store.timeline = settings.is_stream().then(Box::default);
@@ -245,6 +250,7 @@ impl Queue {
             aged_ms: 0,
             pace: None,
             subscribers: Subscribers::default(),
+            sieve: has_filter.then(Box::default),
         }
     }
 
@@ -264,6 +270,7 @@ impl Queue {
         let id = self.id.level(self.main.id().priority().wrapping_add(1));
         let Level { store, reader } = &mut self.main;
         (store.id, reader.id) = (id, id);
+        self.sift_again();
         for (consumer, credit) in self.owed.drain(..) {
             self.consumers.add_credit(consumer, credit);
         }
@@ -434,6 +441,7 @@ impl Queue {
             | Outcome::Overflowed
             | Outcome::Exhausted
             | Outcome::DeadLettered
+            | Outcome::PassedOver
             | Outcome::Returned => Ranges::new(),
         };
         let number = level;
@@ -461,7 +469,8 @@ impl Queue {
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
-            | Outcome::DeadLettered => level.reading().settle(outcome, ranges, cx, effects),
+            | Outcome::DeadLettered
+            | Outcome::PassedOver => level.reading().settle(outcome, ranges, cx, effects),
         }
         if is_leading {
             self.let_go_of_dead(number, ranges);
@@ -595,7 +604,7 @@ impl Queue {
         }
         if self.settings.subscription().is_some() {
             out.push(self.main.id().priority());
-            self.main.reader.books.moves.encode(out);
+            self.main.reader.books.moves.encode(out, self.sieve.is_some());
         }
         self.main.encode(out, version);
         if let Some(timeline) = &self.main.store.timeline {
@@ -625,7 +634,7 @@ impl Queue {
         }
         let is_stream = queue.settings.is_stream();
         let (main_id, moves) = match queue.settings.subscription() {
-            Some(_) => (id.level(reader.u8()?), Moves::read(reader)?),
+            Some(_) => (id.level(reader.u8()?), Moves::read(reader, queue.sieve.is_some())?),
             None => (id, Moves::default()),
         };
         queue.main = Level::read(main_id, reader, version, moves)?;

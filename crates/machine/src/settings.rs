@@ -6,6 +6,7 @@ mod rates;
 pub use rates::{Rate, Rates};
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
+use crate::filter::Filter;
 use crate::ids::QueueId;
 use crate::queue::{Assignment, StreamOffset};
 use crate::version::Version;
@@ -64,6 +65,8 @@ pub struct Features {
     pub subscription: Option<Subscription>,
     /// It is one of several partitions, each of which serves the one consumer that it is assigned to.
     pub assignment: Option<Assignment>,
+    /// Of a subscription: what it is given of its stream. None: everything.
+    pub filter: Option<Box<Filter>>,
 }
 
 /// A queue that reads a stream.
@@ -194,6 +197,11 @@ impl QueueSettings {
         Ok(Self { is_durable, is_auto_delete, features, is_paused: flags & PAUSED != 0 })
     }
 
+    /// Whether it is given only some messages of a stream.
+    pub fn has_filter(&self) -> bool {
+        self.features.as_ref().is_some_and(|features| features.filter.is_some())
+    }
+
     /// Whether a rate limits what goes out or comes in.
     pub fn has_rates(&self) -> bool {
         self.features.as_ref().is_some_and(|features| !features.rates.is_none())
@@ -232,15 +240,16 @@ const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
 const RATES: u32 = 1 << 16;
-const ASSIGNMENT: u32 = 1 << 29;
+const ASSIGNMENT: u32 = 1 << 28;
+const FILTER: u32 = 1 << 29;
 const SKIPS: u32 = 1 << 30;
 const SUBSCRIPTION: u32 = 1 << 31;
-const BITS: u32 = ((1 << 17) - 1) | ASSIGNMENT | SKIPS | SUBSCRIPTION;
+const BITS: u32 = ((1 << 17) - 1) | ASSIGNMENT | FILTER | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { retry, dedup, stream, rates, subscription, .. } = self;
+        let Self { retry, dedup, stream, rates, subscription, filter, .. } = self;
         let Retention { max_age_ms, max_bytes } = stream.unwrap_or_default();
         let bits = [
             (self.message_ttl_ms.is_some(), TTL),
@@ -261,6 +270,7 @@ impl Features {
             (max_bytes.is_some(), MAX_BYTES),
             (subscription.is_some_and(|subscription| subscription.skips), SKIPS),
             (subscription.is_some(), SUBSCRIPTION),
+            (filter.is_some(), FILTER),
             (!rates.is_none(), RATES),
             (self.assignment.is_some(), ASSIGNMENT),
         ];
@@ -289,6 +299,9 @@ impl Features {
             put_u64(out, number);
             put_u32(out, seeks);
         }
+        if let Some(filter) = filter {
+            filter.encode(out);
+        }
         if let Some(Assignment { index, count }) = self.assignment {
             put_u32(out, u32::from(index) << 16 | u32::from(count));
         }
@@ -300,7 +313,8 @@ impl Features {
         if bits & !BITS != 0 || (has(REJECTS) && has(REJECTS_DLX)) {
             return Err(OTHER_VERSION);
         }
-        let is_odd = has(SKIPS) && !has(SUBSCRIPTION) || has(SUBSCRIPTION) && has(STREAM);
+        let is_odd =
+            (has(SKIPS) || has(FILTER)) && !has(SUBSCRIPTION) || has(SUBSCRIPTION) && has(STREAM);
         if is_odd || !has(STREAM) && (has(MAX_AGE) || has(MAX_BYTES)) {
             return Err(reader.corrupt());
         }
@@ -334,6 +348,7 @@ impl Features {
             true => Some(read_assignment(reader)?),
             false => None,
         };
+        let filter = if has(FILTER) { Some(Box::new(Filter::read(reader)?)) } else { None };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -354,6 +369,7 @@ impl Features {
             dedup,
             stream: has(STREAM).then_some(Retention { max_age_ms, max_bytes }),
             subscription,
+            filter,
             rates,
             assignment,
         })

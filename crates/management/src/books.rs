@@ -19,7 +19,7 @@ pub(crate) struct Told {
 
 /// The books of a queue: its id, whether it is a stream, then the numbers of [`Balance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Row(u64, bool, [u64; 9]);
+pub(crate) struct Row(u64, bool, [u64; 10]);
 
 /// A replica of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,16 +35,26 @@ pub(crate) struct Replica {
 impl Row {
     pub(crate) fn of(queue: QueueId, balance: &Balance) -> Self {
         let Balance { is_stream, came, came_bytes, done, purged, dropped, .. } = *balance;
-        let Balance { dead_lettered, open, duplicates, checksum, .. } = *balance;
-        let numbers =
-            [came, came_bytes, done, purged, dropped, dead_lettered, open, duplicates, checksum];
+        let Balance { dead_lettered, passed_over, open, duplicates, checksum, .. } = *balance;
+        let numbers = [
+            came,
+            came_bytes,
+            done,
+            purged,
+            dropped,
+            dead_lettered,
+            passed_over,
+            open,
+            duplicates,
+            checksum,
+        ];
         Self(queue.0, is_stream, numbers)
     }
 
     fn read(self) -> (QueueId, Balance) {
         let Self(queue, is_stream, numbers) = self;
-        let [came, came_bytes, done, purged, dropped, dead_lettered, open, duplicates, checksum] =
-            numbers;
+        let [came, came_bytes, done, purged, dropped, rest @ ..] = numbers;
+        let [dead_lettered, passed_over, open, duplicates, checksum] = rest;
         let balance = Balance {
             is_stream,
             came,
@@ -53,6 +63,7 @@ impl Row {
             purged,
             dropped,
             dead_lettered,
+            passed_over,
             open,
             duplicates,
             checksum,
@@ -188,6 +199,7 @@ pub(crate) fn shown_queue(
             ("purged", balance.purged),
             ("dropped", balance.dropped),
             ("dead_lettered", balance.dead_lettered),
+            ("passed_over", balance.passed_over),
             ("open", balance.open),
             ("duplicates", balance.duplicates),
         ],

@@ -31,7 +31,7 @@ pub(crate) struct QueueStanding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row(
     u64,
-    [u64; 12],
+    [u64; 13],
     #[serde(default, skip_serializing_if = "Held::is_none")] Held,
 );
 
@@ -63,6 +63,7 @@ impl Row {
             counters.dropped,
             counters.dead_lettered,
             counters.duplicates,
+            counters.passed_over,
         ];
         Self(queue.0, numbers, Held([messages, wait_ms, publishes]))
     }
@@ -81,6 +82,7 @@ impl Row {
             dropped,
             dead,
             twice,
+            passed_over,
         ] = self.1;
         let counters = machine::Counters {
             enqueued,
@@ -90,6 +92,7 @@ impl Row {
             dropped,
             dead_lettered: dead,
             duplicates: twice,
+            passed_over,
             ..machine::Counters::default()
         };
         let consumers = u32::try_from(consumers).unwrap_or(u32::MAX);

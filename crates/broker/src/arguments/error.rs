@@ -2,6 +2,8 @@
 
 use machine::{Kind, QueueType, Refusal, Value};
 
+use super::filter::FilterProblem;
+
 /// Why a declaration or a binding is refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeclareError {
@@ -108,6 +110,8 @@ pub(crate) enum ArgumentProblem {
     InvalidPartitionBy(String),
     /// No way to share partitions.
     InvalidAssign,
+    /// A subscription cannot be told by it what to give out.
+    InvalidFilter(FilterProblem),
     /// A queue of this type does not take this argument.
     NotForType(QueueType),
 }

@@ -1,11 +1,13 @@
 //! What a client is told of a wrong argument, or of one that differs from what is there: RabbitMQ's words.
 
 use amqp::ReplyCode;
+use machine::limits::{FILTER_BYTES_MAX, FILTER_WORDS_MAX};
 use machine::{Arguments, Kind, QueueType, Value};
 
 use super::error::{
     ArgumentProblem, Compared, DeclareError, Difference, ExchangeProblem, Property,
 };
+use super::filter::FilterProblem;
 use crate::errors::{Failure, kind_name, precondition, reserved};
 use crate::refusals;
 
@@ -102,6 +104,12 @@ fn invalid_argument(
             format!("{{invalid_partition_by,<<\"{text}\">>}}")
         }
         ArgumentProblem::InvalidAssign => "invalid_assign".to_owned(),
+        ArgumentProblem::InvalidFilter(FilterProblem::Form) => {
+            "\"expected topic patterns, such as orders.*.eu, or header:NAME=VALUE\"".to_owned()
+        }
+        ArgumentProblem::InvalidFilter(FilterProblem::TooLarge) => {
+            format!("\"more than {FILTER_WORDS_MAX} patterns or {FILTER_BYTES_MAX} bytes\"")
+        }
         ArgumentProblem::InvalidRetryType => "invalid_delayed_retry_type".to_owned(),
         ArgumentProblem::InvalidType { got } => {
             return precondition(format!(

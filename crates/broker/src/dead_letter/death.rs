@@ -30,6 +30,7 @@ impl Death<'_> {
             | Outcome::Purged
             | Outcome::Requeue
             | Outcome::Undelivered
+            | Outcome::PassedOver
             | Outcome::DeadLettered
             | Outcome::Returned => REJECTED,
         }

@@ -53,7 +53,8 @@ impl QueueBodies {
     ) {
         let is_unmarked = self.outbox.is_unmarked(self.marked_to);
         let is_held_up = (self.outbox.is_empty() || !is_its_turn || is_unmarked)
-            && (self.leaves.is_empty() || !self.may_leave);
+            && (self.leaves.is_empty() || !self.may_leave)
+            && self.sifting.is_none();
         let may_wait = self.fetching || is_held_up;
         assert!(!self.is_waiting() || may_wait, "{queue:?} stalls: nothing is fetched");
         let mut end = 0;

@@ -24,6 +24,8 @@ pub(super) struct QueueBodies {
     /// Subscriptions read this stream, or did.
     pub(super) is_read: bool,
     pub(super) leaves: Leaves,
+    /// What the filter of this subscription is to be asked of.
+    pub(super) sifting: Option<Range<u64>>,
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,
     is_turn_of_leaves: bool,
@@ -34,11 +36,11 @@ pub(super) struct QueueBodies {
     /// Deliveries that wait for the log leave below this. What an earlier leader here was told is still true.
     pub(super) marked_to: u64,
     /// Everything below was sent at least once.
-    sent_to: u64,
+    pub(super) sent_to: u64,
     /// The last fetch brought nothing: reading ahead waits until something else happens.
     pub(super) is_dry: bool,
     /// Fetches in a row that did not bring what is waited for.
-    fruitless: u32,
+    pub(super) fruitless: u32,
 }
 
 impl QueueBodies {
@@ -49,7 +51,7 @@ impl QueueBodies {
 
     /// Whether anything waits for bytes.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.outbox.is_empty() || !self.leaves.is_empty()
+        !self.outbox.is_empty() || !self.leaves.is_empty() || self.sifting.is_some()
     }
 
     /// Whether the delivery that is next here has its bytes and need not wait for the log.
@@ -92,6 +94,9 @@ impl QueueBodies {
         if is_its_turn && let Some(step) = self.deliver(store, stream, &readers) {
             return Some(step);
         }
+        if let Some(sift) = self.sift(store, stream, &readers) {
+            return Some(Step::Sift(sift));
+        }
         self.has_waited = !self.outbox.is_empty();
         if self.fetching {
             return None;
@@ -106,7 +111,8 @@ impl QueueBodies {
         let is_unmarked = self.outbox.is_unmarked(self.marked_to);
         let may_deliver = is_its_turn && !is_unmarked;
         let parts = self.plan(readers(), stream, is_tight || !may_deliver).into_parts();
-        let is_held_up = !may_deliver || (self.outbox.is_empty() && !self.may_leave);
+        let is_held_up =
+            (!may_deliver || (self.outbox.is_empty() && !self.may_leave)) && self.sifting.is_none();
         if parts.is_empty() && is_held_up {
             return None;
         }
@@ -167,6 +173,9 @@ impl QueueBodies {
         } else {
             self.plan_outbox(&mut plan, stream, share);
             self.plan_leaves(&mut plan, stream, 1);
+        }
+        for span in self.sifting.iter().flat_map(|span| self.missing(span.clone(), stream)) {
+            plan.add(span, 1);
         }
         if !is_tight && !self.outbox.is_empty() {
             self.plan_ready(&mut plan, readers, stream, 0);
@@ -238,7 +247,8 @@ impl QueueBodies {
                 self.leaves.window.fill(store, run.clone());
             }
             // Settled or taken by others meanwhile: nobody will ask for it.
-            if (self.outbox.wants(run.span()) || readers.want(run.span()))
+            let is_sifted = self.sifting.as_ref().is_some_and(|it| overlap(it, &run.span()));
+            if (self.outbox.wants(run.span()) || is_sifted || readers.want(run.span()))
                 && self.window.fill(store, run)
             {
                 self.is_dry = false;
@@ -247,6 +257,7 @@ impl QueueBodies {
         let lacks = |first: u64| !self.holds(first, stream);
         let leaves = self.leaves.front().filter(|_| self.may_leave);
         let is_stuck = self.outbox.front().is_some_and(|(first, _)| lacks(first))
+            || self.sifting.as_ref().is_some_and(|span| lacks(span.start))
             || leaves.is_some_and(|(first, _)| lacks(first) && !self.leaves.window.holds(first));
         if is_stuck {
             self.fruitless += 1;
@@ -353,4 +364,8 @@ impl QueueBodies {
         self.fetching = true;
         Some(Step::Fetch { parts })
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }

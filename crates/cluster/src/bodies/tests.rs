@@ -134,6 +134,7 @@ impl Toy {
                     let end = outgoing.first_seq + u64::from(outgoing.count);
                     self.sent.push((outgoing.consumer, outgoing.first_seq..end));
                 }
+                Step::Sift(_) => panic!("a plain queue has no filter"),
                 Step::Leave { leave, bytes } => {
                     assert_eq!(first_seq_of(&bytes), (leave.first_seq, leave.count as usize));
                     self.left.extend(leave.first_seq..leave.first_seq + u64::from(leave.count));

@@ -413,6 +413,7 @@ impl QueueGroup {
             |asked: &Asked| asked.session == session && asked.request.ticket() == Some(ticket);
         self.early_asked.retain(|asked| !is_it(asked));
         self.queues.forget_lock_question(session, ticket);
+        self.queues.forget_get(session, ticket);
     }
 
     /// The questions that can be answered now.

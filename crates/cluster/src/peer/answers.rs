@@ -318,12 +318,15 @@ fn encode_status(out: &mut Gather, status: &QueueStatus) {
         dropped,
         dead_lettered,
         duplicates,
+        passed_over,
         checksum,
     } = counters;
     let consumers = u64::from(consumers);
     for value in [ready, unsettled, consumers, delayed, leaving] {
         out.number(value);
     }
+    // Whoever declares a queue is not told how much of the dropped its filter did not match.
+    let dropped = dropped.saturating_add(passed_over);
     for value in [enqueued, enqueued_bytes, settled, purged, dropped, dead_lettered, duplicates] {
         out.number(value);
     }
@@ -345,6 +348,7 @@ fn decode_status(reader: &mut Reader) -> Result<QueueStatus, Error> {
             dropped: reader.number()?,
             dead_lettered: reader.number()?,
             duplicates: reader.number()?,
+            passed_over: 0,
             checksum: u64::from_le_bytes(reader.array()?),
         },
         held_back: HeldBack::default(),

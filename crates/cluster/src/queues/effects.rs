@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use machine::{Effect, QueueId, QueueMachine, SessionId};
 
-use super::{GroupEffect, Origin, Queues};
+use super::{Fetching, GroupEffect, Origin, Queues};
 use crate::bodies::{
     FetchPart, Got, Leave, Outgoing, Readers, Run, Source, Step, cut_out, is_small_part, pick,
 };
@@ -13,6 +13,23 @@ use crate::tails;
 impl Queues {
     /// Does what follows from the machine's effects. `entry`: the one that was applied, and its index.
     pub(super) fn perform(
+        &mut self,
+        index: u64,
+        entry: Option<(&Bytes, Origin)>,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        self.perform_once(index, entry, group_effects);
+        // What filters said is seen to at once, as far as the bytes for it are in memory.
+        while self.ask_filters(group_effects) || !self.effects.is_empty() {
+            self.perform_once(index, None, group_effects);
+        }
+        self.note_gathered();
+        if self.machine.take_awaited() {
+            self.hurry();
+        }
+    }
+
+    fn perform_once(
         &mut self,
         index: u64,
         entry: Option<(&Bytes, Origin)>,
@@ -75,6 +92,11 @@ impl Queues {
                     // Each level of a queue is told of.
                     self.went += u64::from(is_led && queue == queue.base());
                     self.closing.remove(&queue);
+                    for fetching in self.sifting.dropped(queue) {
+                        let Fetching { ticket, consumer, .. } = fetching;
+                        let answer = Answer::Got { ticket, delivery: None, ready: 0 };
+                        group_effects.push(GroupEffect::Answer(consumer.session, answer));
+                    }
                     for consumer in self.tails.dropped(queue) {
                         let answer = Answer::Cancelled { queue, consumer };
                         group_effects.push(GroupEffect::Answer(consumer.session, answer));
@@ -89,6 +111,7 @@ impl Queues {
                     let store = self.machine.store_of(queue);
                     if store != queue {
                         self.bodies.subscribed(queue, store);
+                        self.sifting.created(queue, self.machine.settings(queue));
                     }
                 }
                 Effect::Locked(reply) => self.lock_replies.push(reply),
@@ -98,10 +121,6 @@ impl Queues {
         self.bodies.end_entry();
         self.pump(group_effects);
         self.pump_tails(group_effects);
-        self.note_gathered();
-        if self.machine.take_awaited() {
-            self.hurry();
-        }
     }
 
     /// Sends what has its bytes, and asks for what has not.
@@ -160,6 +179,7 @@ impl Queues {
                             time_ms,
                         }));
                     }
+                    Step::Sift(sift) => self.sift(queue, sift),
                     Step::Fetch { parts } => {
                         let (reader, queue) = (queue, self.bodies.store_of(queue));
                         if let Some(runs) = in_memory(queue, &parts) {

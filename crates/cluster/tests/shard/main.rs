@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "this is test code")]
 
 mod checkpoints;
+mod filters;
 #[path = "../common/node.rs"]
 mod node;
 mod peeks;

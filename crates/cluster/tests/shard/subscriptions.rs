@@ -11,7 +11,7 @@ use super::*;
 
 const EVE: SessionId = SessionId(3);
 
-type Place = (QueueId, GroupId);
+pub(super) type Place = (QueueId, GroupId);
 
 fn change(node: &mut Node, command: CatalogCommand) -> Vec<Answer> {
     node.submit(ANN, Request::Catalog { ticket: Ticket(5), command });
@@ -19,7 +19,12 @@ fn change(node: &mut Node, command: CatalogCommand) -> Vec<Answer> {
     node.told(ANN)
 }
 
-fn create(node: &mut Node, name: &str, queue_type: QueueType, features: Features) -> Place {
+pub(super) fn create(
+    node: &mut Node,
+    name: &str,
+    queue_type: QueueType,
+    features: Features,
+) -> Place {
     let spec = QueueSpec {
         queue_type,
         settings: QueueSettings {
@@ -47,7 +52,7 @@ fn create(node: &mut Node, name: &str, queue_type: QueueType, features: Features
     }
 }
 
-fn stream(node: &mut Node, retention: Retention) -> Place {
+pub(super) fn stream(node: &mut Node, retention: Retention) -> Place {
     change(node, CatalogCommand::RaiseVersion { to: Version::STREAMS });
     let features = Features { stream: Some(retention), ..Features::default() };
     create(node, "events", QueueType::Stream, features)
@@ -74,7 +79,7 @@ fn publish(node: &mut Node, place: Place, range: std::ops::Range<u64>) {
 }
 
 /// The numbers of what a session was sent.
-fn numbers(node: &mut Node, session: SessionId) -> Vec<u64> {
+pub(super) fn numbers(node: &mut Node, session: SessionId) -> Vec<u64> {
     let got = node.got(session);
     let number = |body: &str| body.split(' ').next().unwrap().parse().unwrap();
     got.iter().map(|got| number(&got.body)).collect()
@@ -147,10 +152,10 @@ fn what_is_on_its_way_to_somebody_outlives_retention() {
 }
 
 /// Numbers that look like chance.
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound

@@ -53,7 +53,7 @@ impl Chain {
                 counters.enqueued_bytes,
                 counters.settled,
                 counters.purged,
-                counters.dropped,
+                counters.dropped + counters.passed_over,
                 counters.dead_lettered,
                 counters.duplicates,
                 counters.checksum,

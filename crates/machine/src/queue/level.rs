@@ -109,7 +109,10 @@ impl Level {
         let counters = Counters::read(bytes, version < 3)?;
         (store.came_in, reader.books) = counters.parts();
         let books = &mut reader.books;
-        books.dropped = books.dropped.checked_sub(moves.gaps).ok_or_else(|| bytes.corrupt())?;
+        books.dropped = books
+            .dropped
+            .checked_sub(moves.dropped().ok_or_else(|| bytes.corrupt())?)
+            .ok_or_else(|| bytes.corrupt())?;
         books.moves = moves;
         let open = Ranges::read(bytes)?;
         if version >= 3 && bytes.bool()? {

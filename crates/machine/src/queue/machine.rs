@@ -4,6 +4,7 @@ mod attachments;
 mod describe;
 mod leader;
 mod peek;
+mod sifting;
 mod snapshot;
 mod subscriptions;
 mod taking;
@@ -71,6 +72,8 @@ pub struct QueueMachine {
     sessions: BTreeSet<(SessionId, QueueId)>,
     /// Queues with settles that wait for the log.
     unlogged: BTreeSet<QueueId>,
+    /// Subscriptions whose filter is to be asked of what they read next.
+    unsifted: Vec<QueueId>,
     /// The leader's clock as it was told, ms since 1970.
     now_ms: u64,
     /// When queues that keep time are looked at next.
@@ -104,6 +107,7 @@ impl Default for QueueMachine {
             is_dispatching: false,
             sessions: BTreeSet::new(),
             unlogged: BTreeSet::new(),
+            unsifted: Vec::new(),
             now_ms: 0,
             timers: BTreeSet::new(),
             is_awaited: false,
@@ -455,7 +459,7 @@ impl QueueMachine {
             self.timers.remove(&(due_ms, id));
         }
         let mut counters = queue.counters();
-        counters.dropped += queue.kept_len();
+        counters.dropped += queue.kept_len() + std::mem::take(&mut counters.passed_over);
         self.retired.add(&counters);
         if let Some(subscription) = queue.subscription() {
             self.unlink(place, subscription);
@@ -490,6 +494,9 @@ impl QueueMachine {
                     self.is_awaited |= queue.is_held_up();
                     if queue.has_settles() {
                         self.unlogged.insert(queue.id);
+                    }
+                    if queue.wants_sifting() {
+                        self.unsifted.push(queue.id);
                     }
                     let due_ms = queue.next_due();
                     if due_ms != queue.timer {

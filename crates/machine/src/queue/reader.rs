@@ -172,10 +172,12 @@ impl Reading<'_> {
             return;
         }
         self.reader.open.remove_all(&gone, self.end);
+        let has_filter = cx.features.is_some_and(|features| features.filter.is_some());
         let books = &mut self.reader.books;
         match outcome {
             Outcome::Done => books.settled += gone.len(),
             Outcome::Purged => books.purged += gone.len(),
+            Outcome::PassedOver if has_filter => books.moves.unwanted += gone.len(),
             Outcome::DeadLettered => books.dead_lettered += gone.len(),
             Outcome::Rejected
             | Outcome::Requeue
@@ -183,7 +185,8 @@ impl Reading<'_> {
             | Outcome::Expired
             | Outcome::Overflowed
             | Outcome::Exhausted
-            | Outcome::Returned => books.dropped += gone.len(),
+            | Outcome::Returned
+            | Outcome::PassedOver => books.dropped += gone.len(),
         }
         self.gone(gone, effects);
     }
@@ -317,6 +320,7 @@ fn retry_after(outcome: Outcome, features: &Features) -> Option<Retry> {
         | Outcome::Overflowed
         | Outcome::Exhausted
         | Outcome::DeadLettered
+        | Outcome::PassedOver
         | Outcome::Returned => retry.returned,
     })
 }

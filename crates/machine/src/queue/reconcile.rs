@@ -23,6 +23,8 @@ pub struct Counters {
     pub dead_lettered: u64,
     /// Messages left out because their key had come lately. They did not come in.
     pub duplicates: u64,
+    /// Messages that the filter of a subscription does not match: nobody was given them.
+    pub passed_over: u64,
     /// Chained over (first sequence number, count, bytes) of every run.
     pub checksum: u64,
 }
@@ -39,6 +41,8 @@ pub struct Balance {
     pub purged: u64,
     pub dropped: u64,
     pub dead_lettered: u64,
+    /// What a subscription's filter does not match.
+    pub passed_over: u64,
     /// Kept: ready, out with consumers, delayed, or dead and not stored elsewhere yet.
     pub open: u64,
     /// They did not come in.
@@ -57,6 +61,7 @@ impl Balance {
             purged: counters.purged,
             dropped: counters.dropped,
             dead_lettered: counters.dead_lettered,
+            passed_over: counters.passed_over,
             open,
             duplicates: counters.duplicates,
             checksum: counters.checksum,
@@ -65,8 +70,10 @@ impl Balance {
 
     /// What went and what is open: as much as came, if the books are right.
     pub fn accounted(&self) -> u64 {
-        let Self { done, purged, dropped, dead_lettered, open, .. } = *self;
-        [done, purged, dropped, dead_lettered, open].into_iter().fold(0, u64::saturating_add)
+        let Self { done, purged, dropped, dead_lettered, passed_over, open, .. } = *self;
+        [done, purged, dropped, dead_lettered, passed_over, open]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 
     pub fn is_right(&self) -> bool {
@@ -103,16 +110,31 @@ pub(crate) struct Moves {
     pub(crate) replayed: u64,
     /// Messages that retention removed before it had settled them.
     pub(crate) gaps: u64,
+    /// Messages that its filter does not match.
+    pub(crate) unwanted: u64,
 }
 
 impl Moves {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { passed, replayed, gaps } = *self;
-        [passed, replayed, gaps].into_iter().for_each(|number| put_u64(out, number));
+    /// Who has no filter has no word for what that does not match.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, has_filter: bool) {
+        let Self { passed, replayed, gaps, unwanted } = *self;
+        let unwanted = has_filter.then_some(unwanted);
+        let numbers = [passed, replayed, gaps].into_iter().chain(unwanted);
+        numbers.for_each(|number| put_u64(out, number));
     }
 
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        Ok(Self { passed: reader.u64()?, replayed: reader.u64()?, gaps: reader.u64()? })
+    pub(crate) fn read(reader: &mut Reader<'_>, has_filter: bool) -> Result<Self, Corrupt> {
+        Ok(Self {
+            passed: reader.u64()?,
+            replayed: reader.u64()?,
+            gaps: reader.u64()?,
+            unwanted: if has_filter { reader.u64()? } else { 0 },
+        })
+    }
+
+    /// What was lost or left, which a snapshot counts with what was dropped.
+    pub(crate) fn dropped(&self) -> Option<u64> {
+        self.gaps.checked_add(self.unwanted)
     }
 
     /// How many messages have come for whoever reads a store that ends there.
@@ -133,7 +155,7 @@ impl Books {
     /// cannot be right.
     pub(crate) fn open(&self, end: End) -> Option<u64> {
         let out = self.settled.checked_add(self.purged)?.checked_add(self.dropped)?;
-        let out = out.checked_add(self.dead_lettered)?.checked_add(self.moves.gaps)?;
+        let out = out.checked_add(self.dead_lettered)?.checked_add(self.moves.dropped()?)?;
         self.moves.came(end)?.checked_sub(out)
     }
 }
@@ -151,6 +173,7 @@ impl Counters {
             dropped: dropped + moves.gaps,
             dead_lettered,
             duplicates,
+            passed_over: moves.unwanted,
             checksum,
         }
     }
@@ -163,7 +186,8 @@ impl Counters {
 
     /// What of it is the store's, and what the reader's. Of a subscription: but for how it was moved.
     pub(crate) fn parts(&self) -> (CameIn, Books) {
-        let Self { enqueued_bytes: bytes, settled, purged, dropped, dead_lettered, .. } = *self;
+        let Self { enqueued_bytes: bytes, settled, purged, dead_lettered, .. } = *self;
+        let dropped = self.dropped.saturating_add(self.passed_over);
         let Self { duplicates, checksum, .. } = *self;
         let moves = Moves::default();
         let books = Books { settled, purged, dropped, dead_lettered, moves };
@@ -179,11 +203,14 @@ impl Counters {
         self.dropped = self.dropped.wrapping_add(gone.dropped);
         self.dead_lettered = self.dead_lettered.wrapping_add(gone.dead_lettered);
         self.duplicates = self.duplicates.wrapping_add(gone.duplicates);
+        self.passed_over = self.passed_over.wrapping_add(gone.passed_over);
         self.checksum = mix(self.checksum, gone.checksum);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { enqueued, enqueued_bytes, settled, purged, dropped, checksum, .. } = *self;
+        let Self { enqueued, enqueued_bytes, settled, purged, checksum, .. } = *self;
+        // How much of it was passed over stands with how a subscription was moved.
+        let dropped = self.dropped.wrapping_add(self.passed_over);
         for value in [enqueued, enqueued_bytes, settled, purged, dropped, checksum] {
             put_u64(out, value);
         }

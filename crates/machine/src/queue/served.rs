@@ -7,7 +7,7 @@ use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::{dispatch, dispatch_within};
+use crate::scheduler::dispatch::{dispatch, dispatch_below, dispatch_within};
 use crate::settings::{Overflow, Retention};
 
 impl Queue {
@@ -28,6 +28,7 @@ impl Queue {
         self.aged_ms = 0;
         self.subscribers.forget();
         self.pace = None;
+        self.sift_again();
     }
 
     /// All that may have come have: consumers are served, or the queue is over. Who led it before may give out messages
@@ -94,10 +95,15 @@ impl Queue {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
                 let (reading, consumers) = (level.reading(), &mut self.consumers);
-                match &mut budget {
-                    None => dispatch(reading, consumers, before_ms, effects),
-                    Some(budget) => {
-                        dispatch_within(budget, reading, consumers, before_ms, effects);
+                let below = self.sieve.as_ref().map(|sieve| sieve.to());
+                match (&mut budget, below) {
+                    (None, None) => dispatch(reading, consumers, before_ms, effects),
+                    (None, Some(below)) => {
+                        dispatch_below(below, reading, consumers, before_ms, effects);
+                    }
+                    (Some(budget), below) => {
+                        let within = (&mut **budget, below.unwrap_or(u64::MAX));
+                        dispatch_within(within, reading, consumers, before_ms, effects);
                     }
                 }
                 // Nor is one that waits for a token.

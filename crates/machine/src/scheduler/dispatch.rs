@@ -23,9 +23,27 @@ pub(crate) fn dispatch(
     while deal(&mut reading, consumers, u64::MAX, before_ms, effects).is_some() {}
 }
 
+/// The same of messages below `below`: what a filter was asked of.
+pub(crate) fn dispatch_below(
+    below: u64,
+    mut reading: Reading<'_>,
+    consumers: &mut Consumers,
+    before_ms: u64,
+    effects: &mut Vec<Effect>,
+) {
+    while let Some(max) = room(&reading, below)
+        && deal(&mut reading, consumers, max, before_ms, effects).is_some()
+    {}
+}
+
+/// How many of the next messages may lie below `below`. None: the first does not.
+fn room(reading: &Reading<'_>, below: u64) -> Option<u64> {
+    below.checked_sub(reading.waiting().first()?).filter(|room| *room > 0)
+}
+
 /// The same as far as the budget goes, for a queue with rates. The budget is told when something waits for it.
 pub(crate) fn dispatch_within(
-    budget: &mut Budget,
+    (budget, below): (&mut Budget, u64),
     mut reading: Reading<'_>,
     consumers: &mut Consumers,
     before_ms: u64,
@@ -33,10 +51,10 @@ pub(crate) fn dispatch_within(
 ) {
     loop {
         reading.expire(before_ms);
-        if reading.waiting().is_empty() || consumers.next_turn().is_none() {
+        let Some(room) = room(&reading, below).filter(|_| consumers.next_turn().is_some()) else {
             return;
-        }
-        let max = reading.affordable(budget);
+        };
+        let max = reading.affordable(budget).min(room);
         if max == 0 {
             budget.wait(reading.first_bytes());
             return;

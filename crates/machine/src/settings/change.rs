@@ -15,7 +15,8 @@
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which
-//! priorities it has, which keys it remembers and which stream it reads.
+//! priorities it has, which keys it remembers, which stream it reads and what of it its
+//! filter matches.
 
 use super::{Features, QueueSettings, Subscription};
 
@@ -24,7 +25,14 @@ impl QueueSettings {
     pub(crate) fn changed_to(&self, new: Self) -> Self {
         let features = |settings: &Self| settings.features.as_deref().cloned().unwrap_or_default();
         let Features {
-            max_priority, single_active, dedup, stream, subscription, assignment, ..
+            max_priority,
+            single_active,
+            dedup,
+            stream,
+            subscription,
+            assignment,
+            filter,
+            ..
         } = features(self);
         let subscription = subscription.map(|it| {
             let new = features(&new).subscription.unwrap_or(it);
@@ -46,6 +54,7 @@ impl QueueSettings {
                 stream,
                 subscription,
                 assignment,
+                filter,
                 ..features(&new)
             },
         };

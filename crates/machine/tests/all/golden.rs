@@ -1107,6 +1107,7 @@ fn features_batch() -> Batch {
         stream: None,
         subscription: None,
         assignment: None,
+        filter: None,
         rates: Rates::default(),
     };
     let features = Some(Box::new(features));

@@ -3,6 +3,7 @@
 
 mod dead_letters;
 mod delays;
+mod filters;
 mod lifetimes;
 mod limits;
 mod order;

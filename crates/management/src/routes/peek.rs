@@ -145,6 +145,7 @@ fn reason_of(reason: Outcome) -> &'static str {
         | Outcome::Purged
         | Outcome::Requeue
         | Outcome::Undelivered
+        | Outcome::PassedOver
         | Outcome::DeadLettered
         | Outcome::Returned => "rejected",
     }

@@ -234,6 +234,7 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
             "purged": counters.purged,
             "dropped": counters.dropped,
             "dead_lettered": counters.dead_lettered,
+            "passed_over": counters.passed_over,
             "duplicates": counters.duplicates,
             "held_back": status.held_back.messages,
             "held_back_ms": status.held_back.wait_ms,

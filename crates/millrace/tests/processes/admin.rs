@@ -268,6 +268,7 @@ async fn messages(operated: &Operated) {
         "messages_unacknowledged",
         "name",
         "operator_policy",
+        "passed_over",
         "paused",
         "paused_at",
         "paused_by",

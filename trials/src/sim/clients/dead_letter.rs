@@ -70,6 +70,7 @@ impl DeadLetterWorker {
             | Outcome::Purged
             | Outcome::Requeue
             | Outcome::Undelivered
+            | Outcome::PassedOver
             | Outcome::DeadLettered
             | Outcome::Returned => unreachable!("nothing is dead for that reason"),
         };

@@ -5,6 +5,7 @@ use machine::{Arguments, StreamOffset, Value};
 
 use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
+use super::super::filter;
 use super::super::offset::{offset_of, word_of};
 use super::super::rate;
 use crate::message_key::KeySource;
@@ -185,6 +186,10 @@ pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {
         "hold" | "skip" => Ok(()),
         _ => Err(ArgumentProblem::InvalidBehind),
     }
+}
+
+pub(super) fn filter(value: &Value, _: &Arguments) -> Judged {
+    filter::of(value).map(|_| ()).map_err(ArgumentProblem::InvalidFilter)
 }
 
 pub(super) fn rate(value: &Value, _: &Arguments) -> Judged {

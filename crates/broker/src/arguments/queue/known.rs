@@ -43,6 +43,7 @@ pub(super) const BEHIND: &str = "x-when-behind";
 pub(super) const PARTITIONS: &str = "x-partitions";
 /// Whose a partition of a subscription is.
 pub(super) const ASSIGN: &str = "x-assign";
+pub(super) const FILTER: &str = "x-filter";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
 pub(super) const RETRY_MAX: &str = "x-delayed-retry-max";
@@ -88,6 +89,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (PARTITION_BY, checks::partition_by),
     (ASSIGN, checks::assign),
     (FALLBACK, checks::boolean),
+    (FILTER, checks::filter),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -153,6 +155,7 @@ const SUBSCRIPTION: &[&str] = &[
     START,
     BEHIND,
     ASSIGN,
+    FILTER,
 ];
 
 /// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not

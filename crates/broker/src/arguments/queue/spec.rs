@@ -2,7 +2,7 @@
 
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
-    Arguments, Assignment, DeadLetter, Dedup, Features, Overflow, QueueHome, QueueId,
+    Arguments, Assignment, DeadLetter, Dedup, Features, Filter, Overflow, QueueHome, QueueId,
     QueueSettings, QueueSpec, QueueType, Rates, Retention, Retry, StreamOffset, Subscription,
     Value,
 };
@@ -10,12 +10,13 @@ use machine::{
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
     ASSIGN, BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP,
-    DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, GROUP_SIZE, LENGTH, LENGTH_BYTES,
-    MAX_AGE, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE, SINGLE_ACTIVE, START, TTL,
-    partitions_of, type_of,
+    DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, FILTER, GROUP_SIZE, LENGTH,
+    LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
+    SINGLE_ACTIVE, START, TTL, partitions_of, type_of,
 };
 
 use crate::arguments::age::age_ms;
+use crate::arguments::filter;
 use crate::arguments::rate;
 
 /// Total: what is not valid is as if it were not there.
@@ -101,6 +102,7 @@ impl<'a> Asked<'a> {
             // The catalog says which partition of how many.
             assignment: (subscription.is_some() && self.text(ASSIGN) == Some("partition"))
                 .then_some(Assignment { index: 0, count: 1 }),
+            filter: subscription.and_then(|_| self.filter()),
             rates: self.rates(),
         }
     }
@@ -117,6 +119,10 @@ impl<'a> Asked<'a> {
     fn subscription(&self, stream: QueueId) -> Subscription {
         let start = self.arguments.find(START).and_then(start_of).unwrap_or(StreamOffset::Next);
         Subscription { stream, start, skips: self.text(BEHIND) == Some("skip"), seeks: 0 }
+    }
+
+    fn filter(&self) -> Option<Box<Filter>> {
+        filter::of(self.arguments.find(FILTER)?).ok().map(Box::new)
     }
 
     fn retention(&self) -> Retention {

@@ -1,6 +1,7 @@
 use machine::{QueueType, Rate, Rates, Refusal, Retention, Value};
 
 use super::super::error::{ArgumentProblem, Compared};
+use super::super::filter::FilterProblem;
 use super::super::samples::{Node, text};
 use super::*;
 
@@ -274,6 +275,48 @@ fn a_name_is_judged_after_what_exists_and_before_the_arguments() {
     node.apply(declared(&[]).into_command(Version::SPECS));
     let refusal = told(&node, &named("q", false));
     assert!(matches!(refusal, Err(DeclareError::Inequivalent { .. })));
+}
+
+#[test]
+fn a_filter_is_judged_kept_and_part_of_what_a_subscription_is() {
+    let mut node = Node::new();
+    node.apply(CatalogCommand::RaiseVersion { to: Version::STREAMS });
+    let stream =
+        Declaration { name: "events".into(), ..declared(&[("x-queue-type", text("stream"))]) };
+    node.apply(stream.into_command_for(&node.catalog));
+    let with = |filter: Option<Value>| {
+        let mut arguments =
+            vec![("x-queue-type", text("subscription")), ("x-stream", text("events"))];
+        arguments.extend(filter.map(|filter| ("x-filter", filter)));
+        declared(&arguments)
+    };
+    for (wrong, problem) in [
+        (text(""), FilterProblem::Form),
+        (Value::I32(1), FilterProblem::Form),
+        (text(&"a ".repeat(65)), FilterProblem::TooLarge),
+    ] {
+        let Err(DeclareError::InvalidArgument { argument, problem: found, .. }) =
+            told(&node, &with(Some(wrong)))
+        else {
+            panic!("it was taken")
+        };
+        assert_eq!(
+            (argument.as_str(), found),
+            ("x-filter", ArgumentProblem::InvalidFilter(problem))
+        );
+    }
+    let filtered = with(Some(text("orders.#, refunds")));
+    assert_eq!(told(&node, &filtered), Ok(()));
+    node.apply(filtered.clone().into_command_for(&node.catalog));
+    let made = node.catalog.queue("/", &filtered.name).expect("it was made");
+    let filter = made.settings().features.as_ref().and_then(|it| it.filter.as_deref()).cloned();
+    let keys = ["orders.#", "refunds"].map(str::to_owned).into();
+    assert_eq!(filter, Some(machine::Filter::Keys(keys)));
+    assert_eq!(told(&node, &filtered), Ok(()));
+    for other in [None, Some(text("orders.#")), Some(text("orders.#,refunds"))] {
+        let refused = told(&node, &with(other));
+        assert!(matches!(refused, Err(DeclareError::Inequivalent { .. })), "{refused:?}");
+    }
 }
 
 #[test]

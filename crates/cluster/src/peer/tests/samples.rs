@@ -378,6 +378,7 @@ fn status() -> impl Strategy<Value = QueueStatus> {
             dropped,
             dead_lettered,
             duplicates,
+            passed_over: 0,
             checksum,
         };
         let held_back = HeldBack::default();

@@ -72,6 +72,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         stream: None,
         subscription: None,
         assignment: None,
+        filter: None,
         rates: Rates::default(),
     };
     (features != Features::default()).then(|| Box::new(features))

@@ -162,6 +162,9 @@ impl QueueDescription {
             let HeldBack { messages, wait_ms, publishes } = held_back;
             [messages, wait_ms, publishes].into_iter().for_each(|number| put_u64(out, number));
         }
+        if self.settings.has_filter() {
+            put_u64(out, counters.passed_over);
+        }
     }
 
     /// # Errors
@@ -179,7 +182,7 @@ impl QueueDescription {
         let (delayed, leaving) = (reader.u64()?, reader.u64()?);
         let (kept, holder_count) = (reader.u64()?, reader.u64()?);
         let consumers = reader.u32()?;
-        let counters = Counters::read(&mut reader, false)?;
+        let mut counters = Counters::read(&mut reader, false)?;
         let (has_bytes, bytes) = (reader.bool()?, reader.u64()?);
         let settings = QueueSettings::read(&mut reader)?;
         let count = reader.u32()? as usize;
@@ -196,6 +199,12 @@ impl QueueDescription {
                 wait_ms: reader.u64()?,
                 publishes: reader.u64()?,
             };
+        }
+        if settings.has_filter() {
+            // It is counted with what was dropped, too.
+            counters.passed_over = reader.u64()?;
+            let dropped = counters.dropped.checked_sub(counters.passed_over);
+            counters.dropped = dropped.ok_or_else(|| reader.corrupt())?;
         }
         reader.end()?;
         Ok(Self {

@@ -175,9 +175,15 @@ impl QueueMachine {
         // Who consumes has been served, so the budget is of now.
         let mut pace = found.pace.take();
         let mut budget = pace.as_mut().and_then(|pace| pace.out.as_mut());
+        let sieve = found.sieve.take();
         for level in found.levels_mut() {
             let id = level.id();
             let mut reading = level.reading();
+            if let (Some(sieve), Some(first)) = (&sieve, reading.waiting().first())
+                && first >= sieve.to()
+            {
+                break;
+            }
             let has_ready = !reading.waiting().is_empty();
             if has_ready && budget.as_deref().is_some_and(|budget| reading.affordable(budget) == 0)
             {
@@ -198,8 +204,9 @@ impl QueueMachine {
                 break;
             }
         }
-        found.pace = pace;
+        (found.pace, found.sieve) = (pace, sieve);
         let Some((level, Popped { range, was_returned, returns })) = popped else {
+            is_held_up |= found.seek_match();
             self.look_after(queue);
             return if is_held_up { GetReply::NotYet } else { GetReply::Empty };
         };

@@ -94,6 +94,9 @@ impl QueueMachine {
         if is_due || subscribers.hold == 0 {
             self.look_at_subscribers(place);
         }
+        if is_due {
+            self.sift_for_retention(place);
+        }
     }
 
     /// After retention: those that would rather have a gap have one.

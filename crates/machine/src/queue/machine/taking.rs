@@ -28,7 +28,9 @@ impl QueueMachine {
         let Position { priority, seq } = at;
         let mut taken = Ranges::new();
         let mut returns = None;
-        if let Some(level) = found.level_mut(priority) {
+        // What a filter was not asked of may not be anybody's.
+        let may_have = found.sieve.as_ref().is_none_or(|it| it.to() > seq);
+        if let Some(level) = found.level_mut(priority).filter(|_| may_have) {
             level.reading().take_waiting(seq..seq.saturating_add(1), &mut taken);
             let attributes = level.reader.attributes.as_ref();
             returns = attributes.and_then(|it| it.returns.uniform(&(seq..seq + 1)).1);

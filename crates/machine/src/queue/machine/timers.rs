@@ -75,8 +75,12 @@ impl QueueMachine {
         let (has_settles, is_held_up) = (queue.has_settles(), queue.is_held_up());
         let due_ms = queue.next_due().filter(|_| is_dispatching);
         let is_set = due_ms == queue.timer;
+        let wants_sifting = is_dispatching && queue.wants_sifting();
         if has_settles {
             self.unlogged.insert(id);
+        }
+        if wants_sifting {
+            self.unsifted.push(id);
         }
         self.is_awaited |= is_held_up;
         if !is_set {

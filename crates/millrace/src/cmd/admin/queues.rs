@@ -65,6 +65,7 @@ const LISTING: Listing = Listing {
         size("message_bytes_ready", "Ready bytes").seldom(),
         count_of("delayed", "Delayed", "millrace.delayed").seldom(),
         count_of("dead_lettered", "Dead-lettered", "millrace.dead_lettered").seldom(),
+        count_of("passed_over", "Passed over", "millrace.passed_over").seldom(),
     ],
 };
 

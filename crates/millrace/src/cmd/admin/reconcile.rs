@@ -147,13 +147,19 @@ fn books(queue: &Value) -> String {
                 ("purged", "purged"),
                 ("dropped", "dropped"),
                 ("dead_lettered", "dead-lettered"),
+                ("passed_over", "passed over"),
                 ("open", "open"),
             ],
             "came",
         ),
     };
-    let parts: Vec<String> =
-        parts.iter().map(|(name, word)| format!("{} {word}", text(&queue[*name]))).collect();
+    // Few queues have a filter.
+    let is_shown = |name: &str| name != "passed_over" || queue[name].as_u64() > Some(0);
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(name, _)| is_shown(name))
+        .map(|(name, word)| format!("{} {word}", text(&queue[*name])))
+        .collect();
     let is_right = queue["is_right"] == true;
     let sign = if is_right { "=" } else { "is not" };
     let mark = if is_right { String::new() } else { format!("{}: ", painted("WRONG", Tone::Bad)) };

@@ -122,6 +122,8 @@ struct Totals {
     purged: u64,
     dropped: u64,
     dead_lettered: u64,
+    /// Of a subscription with a filter.
+    passed_over: u64,
     duplicates: u64,
 }
 
@@ -171,6 +173,9 @@ struct Settings {
     /// Of a subscription: how its partitions are shared, if not by whoever has room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     assign: Option<String>,
+    /// Of a subscription: which messages of its stream it gives out, as it was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filter: Option<String>,
     /// Messages that go out in a time, such as `500/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dequeue_rate: Option<String>,
@@ -398,6 +403,7 @@ impl Totals {
             purged: counters.purged,
             dropped: counters.dropped,
             dead_lettered: counters.dead_lettered,
+            passed_over: counters.passed_over,
             duplicates: counters.duplicates,
         }
     }
@@ -428,6 +434,7 @@ impl Settings {
             stream,
             subscription,
             assignment,
+            filter: _,
             rates,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
@@ -456,6 +463,7 @@ impl Settings {
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
             seeks: subscription.map(|it| it.seeks),
             assign: assignment.map(|_| "partition".to_owned()),
+            filter: queue.arguments.find("x-filter").and_then(|it| it.text()).map(str::to_owned),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates
                 .dequeue
@@ -488,6 +496,7 @@ impl Settings {
             ("When behind", self.when_behind.clone()),
             ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
             ("Assign", self.assign.clone()),
+            ("Filter", self.filter.as_deref().map(shown)),
             (
                 "Deliveries",
                 self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),
@@ -637,12 +646,16 @@ impl fmt::Display for QueueDetail {
         ]);
         lines.extend(held_back.map(|held| ("Held back", held.to_string())));
         let Totals { published, published_bytes, acked, purged, dropped, .. } = self.totals;
-        let Totals { dead_lettered, duplicates, .. } = self.totals;
+        let Totals { dead_lettered, passed_over, duplicates, .. } = self.totals;
+        let passed_over = match passed_over {
+            0 => String::new(),
+            count => format!(", {count} passed over"),
+        };
         lines.push((
             "Since it was made",
             format!(
                 "{published} published ({}), {acked} acked, {purged} purged, {dropped} dropped, {dead_lettered} \
-                 dead-lettered, {duplicates} duplicates dropped",
+                 dead-lettered, {duplicates} duplicates dropped{passed_over}",
                 bytes(published_bytes)
             ),
         ));

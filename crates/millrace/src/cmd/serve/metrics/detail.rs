@@ -170,6 +170,11 @@ fn queue_counts(_: &'static str, _: &Seen<'_>) -> Vec<Family> {
             Queues(|it| it.counters.dead_lettered),
         ),
         total(
+            "queue_messages_passed_over",
+            "Messages that a subscription's filter does not match",
+            Queues(|it| it.counters.passed_over),
+        ),
+        total(
             "queue_messages_duplicate",
             "Messages left out because their key had come lately",
             Queues(|it| it.counters.duplicates),

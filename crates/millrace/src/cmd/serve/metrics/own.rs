@@ -104,6 +104,7 @@ fn queues(queues: &Queues, led: &Led) -> [Family; 7] {
         ("purged", books.purged),
         ("dropped", books.dropped),
         ("dead_lettered", books.dead_lettered),
+        ("passed_over", books.passed_over),
         ("open", books.open),
     ];
     let parts = parts.map(|(part, count)| (vec![("part", part.to_owned())], count));

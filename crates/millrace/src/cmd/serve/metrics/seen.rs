@@ -97,6 +97,7 @@ impl Gathered {
             books.purged += balance.purged;
             books.dropped += balance.dropped;
             books.dead_lettered += balance.dead_lettered;
+            books.passed_over += balance.passed_over;
             books.open += balance.open;
             let is_wanted = match &self.wanted.vhosts {
                 None => true,
