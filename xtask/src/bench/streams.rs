@@ -1,7 +1,8 @@
 //! `bench streams`: streams beside plain queues, in Millrace and in RabbitMQ, with messages of 1 KB.
 //!
 //! How fast a stream is written, how fast one reader follows it, how fast one reads it from the disk after a restart,
-//! and what readers that wait at its end cost who writes.
+//! and what readers that wait at its end cost who writes. In Millrace also how fast one reader follows streams of
+//! several partitions.
 
 use std::fmt::Write;
 
@@ -18,6 +19,7 @@ const USAGE: &str = "cargo xtask bench streams [--messages N] [--seconds S] [--r
 const PREFETCH: &[&str] = &["--prefetch", "10000", "--ack-every", "1000"];
 const STREAM: &[&str] = &["--argument", "x-queue-type=stream"];
 const FROM_FIRST: &[&str] = &["--consumer-argument", "x-stream-offset=first"];
+const PARTITIONS: &[u32] = &[1, 2, 4, 8, 16];
 const ALONE: &[&str] = &["--consumers", "0"];
 
 struct Options {
@@ -80,12 +82,36 @@ fn measure(options: &Options) -> Outcome {
             tell(&mut text, *kind, name, median(runs));
         }
     }
+    partitions(&mut text, options, &timed)?;
     for kind in &options.kinds {
         history(&mut text, *kind, options.messages)?;
     }
     println!("\n{text}");
     let path = target().join("bench-streams.md");
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// One reader of a stream of more and more partitions; those take turns as brokers do.
+fn partitions(text: &mut String, options: &Options, timed: &[&str]) -> Outcome {
+    let kind = Kind::Millrace;
+    if !options.kinds.contains(&kind) {
+        return Ok(());
+    }
+    let mut runs = vec![Vec::new(); PARTITIONS.len()];
+    for turn in 0..options.runs {
+        for place in 0..PARTITIONS.len() {
+            let place = (place + turn) % PARTITIONS.len();
+            let broker = Broker::start(kind, &folder(kind), port(kind))?;
+            let count = format!("x-partitions={}", PARTITIONS[place]);
+            let words = [timed, STREAM, PREFETCH, &["--argument", &count]].concat();
+            runs[place].push(run(kind, &broker, &words, "consume_rate")?);
+            broker.stop()?;
+        }
+    }
+    for (count, runs) in PARTITIONS.iter().zip(&mut runs) {
+        tell(text, kind, &format!("followed by one reader, {count} partitions"), median(runs));
+    }
+    Ok(())
 }
 
 /// What was written before a restart is read from the disk, by one reader and by four.
