@@ -5,7 +5,7 @@ use std::fmt;
 use broker::{ConnectionId, rate};
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{
-    Catalog, Counters, Features, GroupId, HeldBack, HolderDescription, Overflow, QueueId,
+    Catalog, Counters, Features, Filter, GroupId, HeldBack, HolderDescription, Overflow, QueueId,
     QueuePause, QueueSettings, Retention,
 };
 use serde::{Deserialize, Serialize};
@@ -167,6 +167,9 @@ struct Settings {
     /// Of a subscription: `hold` or `skip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     when_behind: Option<String>,
+    /// Of a subscription: which messages of its stream it gives out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filter: Option<String>,
     /// Of a subscription: how often it was set to another place.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeks: Option<u32>,
@@ -403,6 +406,14 @@ impl Totals {
     }
 }
 
+/// As it is written in one text.
+fn shown_filter(filter: &Filter) -> String {
+    match filter {
+        Filter::Keys(keys) => keys.join(", "),
+        Filter::Header { name, values } => format!("header:{name}={}", values.join("|")),
+    }
+}
+
 impl Settings {
     fn of(queue: &machine::Queue, settings: &QueueSettings) -> Self {
         let known = Self {
@@ -427,6 +438,7 @@ impl Settings {
             dedup,
             stream,
             subscription,
+            ref filter,
             rates,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
@@ -453,6 +465,7 @@ impl Settings {
             deduplication_ms: dedup.map(|dedup| dedup.window_ms),
             stream: subscription.and_then(|_| named()).map(str::to_owned),
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
+            filter: filter.as_deref().map(shown_filter),
             seeks: subscription.map(|it| it.seeks),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates
@@ -472,6 +485,7 @@ impl Settings {
             ("Expires", self.expires_ms.map(|unused| format!("after {} unused", ms(unused)))),
             ("Max length", self.max_length.map(|count| count.to_string())),
             ("Max bytes", self.max_length_bytes.map(bytes)),
+            ("Filter", self.filter.clone()),
             ("Max age", self.max_age_ms.map(ms)),
             ("Overflow", self.overflow.clone()),
             ("Max priority", self.max_priority.map(|priority| priority.to_string())),
