@@ -12,6 +12,7 @@ pub(crate) mod log;
 mod mover;
 mod publish;
 mod relay;
+mod replay;
 mod restore;
 mod serve;
 mod terminal;

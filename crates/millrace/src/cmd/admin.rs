@@ -87,7 +87,7 @@ pub(crate) enum Command {
     /// Let consumers have messages of paused queues again
     #[command(after_help = pauses::EXAMPLES)]
     Resume(Box<pauses::Args>),
-    /// Set subscriptions of streams to another place
+    /// Set subscriptions of streams to another place, and copy a part of a stream into a queue
     #[command(after_help = streams::EXAMPLES)]
     Stream(Box<streams::Args>),
     /// List dead letters: which queue keeps them, where they died, and why
@@ -189,9 +189,7 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
         Command::Resume(args) => {
             with(&args.login.clone(), async |session| pauses::resume(session, *args).await)
         }
-        Command::Stream(args) => {
-            with(&args.login.clone(), async |session| streams::run(session, *args).await)
-        }
+        Command::Stream(args) => streams::main(*args),
         Command::Dead(args) => {
             with(&args.login.clone(), async |session| dead::run(session, *args).await)
         }

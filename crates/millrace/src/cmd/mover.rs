@@ -12,8 +12,8 @@ mod counts;
 mod flight;
 mod list;
 mod looks;
-mod pace;
-mod place;
+pub(super) mod pace;
+pub(super) mod place;
 mod survey;
 mod target;
 

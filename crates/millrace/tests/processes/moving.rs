@@ -8,6 +8,7 @@
 
 mod cuts;
 mod refusals;
+mod replays;
 mod support;
 
 use amqp::{FieldTable, FieldValue, Method, Properties, TableRef, exchange};

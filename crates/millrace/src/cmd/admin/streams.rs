@@ -1,4 +1,6 @@
-//! `millrace stream`: what is done with subscriptions of streams.
+//! `millrace stream`: what is done with streams and their subscriptions.
+
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
@@ -9,7 +11,8 @@ use super::login;
 use super::path::Path;
 use super::queues::{Which, name_of, shown_count, which};
 use super::resource::Vhost;
-use super::session::Session;
+use super::session::{Session, with};
+use crate::cmd::replay;
 
 pub(crate) const EXAMPLES: &str = "\
 Let a subscription read all of its stream again:
@@ -20,7 +23,10 @@ From one message on, or past all that there is:
   millrace stream seek billing --to 4711
   millrace stream seek billing --to next
 Give a stream and its subscriptions more partitions:
-  millrace stream partitions orders --count 8";
+  millrace stream partitions orders --count 8
+Copy a part of a stream into a queue, and what came in the last hour into an exchange:
+  millrace stream replay events --from 4711 --to 5000 --into again --rate 500/s
+  millrace stream replay events --from 1h --exchange shop --filter 'orders.*.eu'";
 
 /// What `millrace stream` takes.
 #[derive(clap::Args)]
@@ -39,6 +45,9 @@ enum Command {
     Seek(Seek),
     /// Give streams more partitions; what is in them stays where it is, and keys may go to another one from then on
     Partitions(Partitions),
+    /// Copy a part of a stream, in order, into a queue or an exchange
+    #[command(after_help = replay::HELP)]
+    Replay(replay::Args),
 }
 
 #[derive(clap::Args)]
@@ -76,11 +85,16 @@ const PARTITION: Deed = Deed {
     is_found: false,
 };
 
-pub(crate) async fn run(session: &mut Session, args: Args) -> Result<(), Failure> {
-    let vhost = args.vhost.name();
-    match args.command {
-        Command::Seek(what) => seek(session, vhost, what).await,
-        Command::Partitions(what) => partitions(session, vhost, what).await,
+pub(crate) fn main(args: Args) -> ExitCode {
+    let Args { login, vhost, command } = args;
+    match command {
+        Command::Seek(what) => {
+            with(&login, async |session| seek(session, vhost.name(), what).await)
+        }
+        Command::Partitions(what) => {
+            with(&login, async |session| partitions(session, vhost.name(), what).await)
+        }
+        Command::Replay(what) => replay::run(&what, login.json, vhost.vhost.as_deref()),
     }
 }
 

@@ -13,13 +13,13 @@ const BURST_S: f64 = 0.05;
 
 /// Gives one permit for each message.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::cmd) struct Pace {
     permits: Semaphore,
 }
 
 impl Pace {
     /// Starts to give out `rate` permits a second, until nobody but the giver has the pace.
-    pub(super) fn start(rate: f64) -> Arc<Self> {
+    pub(in crate::cmd) fn start(rate: f64) -> Arc<Self> {
         let pace = Arc::new(Self { permits: Semaphore::new(0) });
         let given = Arc::downgrade(&pace);
         tokio::spawn(async move {
@@ -45,7 +45,7 @@ impl Pace {
     }
 
     /// Waits for a permit, and takes it.
-    pub(super) async fn take(&self) {
+    pub(in crate::cmd) async fn take(&self) {
         match self.permits.acquire().await {
             Ok(permit) => permit.forget(),
             Err(_) => unreachable!("nobody closes it"),

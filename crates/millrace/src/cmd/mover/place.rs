@@ -17,7 +17,7 @@ const EXCHANGE_PREFIX: &str = "millrace.move.";
 
 /// Where the messages of one queue go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(in crate::cmd) struct Place {
     queue: String,
     /// None: the default exchange.
     exchange: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(queue: &str, from: &Url, uses_default_exchange: bool) -> Self {
+    pub(in crate::cmd) fn new(queue: &str, from: &Url, uses_default_exchange: bool) -> Self {
         let exchange = (!uses_default_exchange).then(|| cut(format!("{EXCHANGE_PREFIX}{queue}")));
         let key = cut(format!("{}:{}/{}/{queue}", from.host, from.port, from.vhost));
         Self { queue: queue.to_owned(), exchange, key }
@@ -36,7 +36,7 @@ impl Place {
     ///
     /// # Errors
     /// There is no such queue, or the target refuses.
-    pub(super) async fn prepare(&self, target: &mut Connection) -> Result<(), Error> {
+    pub(in crate::cmd) async fn prepare(&self, target: &mut Connection) -> Result<(), Error> {
         target.look_up_queue(&self.queue).await?;
         let Some(name) = self.exchange.clone() else { return Ok(()) };
         let exchange = ExchangeSpec {
@@ -55,13 +55,18 @@ impl Place {
     ///
     /// # Errors
     /// The target refuses.
-    pub(super) async fn remove(&self, target: &mut Connection) -> Result<(), Error> {
+    pub(in crate::cmd) async fn remove(&self, target: &mut Connection) -> Result<(), Error> {
         match &self.exchange {
             Some(name) => {
                 target.unbind_queue(&self.queue, name, &self.key, &FieldTable::new()).await
             }
             None => Ok(()),
         }
+    }
+
+    /// The exchange that takes the messages, if it is not the default one.
+    pub(in crate::cmd) fn exchange(&self) -> Option<&str> {
+        self.exchange.as_deref()
     }
 
     /// Publishes a message as it is, or with the mark of a repeat. None: the publisher has no room.

@@ -5,7 +5,7 @@ use std::fmt;
 use broker::{ConnectionId, rate};
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{
-    Catalog, Counters, Features, GroupId, HeldBack, HolderDescription, Overflow, QueueId,
+    Catalog, Counters, Features, Filter, GroupId, HeldBack, HolderDescription, Overflow, QueueId,
     QueuePause, QueueSettings, Retention,
 };
 use serde::{Deserialize, Serialize};
@@ -167,15 +167,15 @@ struct Settings {
     /// Of a subscription: `hold` or `skip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     when_behind: Option<String>,
+    /// Of a subscription: which messages of its stream it gives out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filter: Option<String>,
     /// Of a subscription: how often it was set to another place.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeks: Option<u32>,
     /// Of a subscription: how its partitions are shared, if not by whoever has room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     assign: Option<String>,
-    /// Of a subscription: which messages of its stream it gives out, as it was declared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    filter: Option<String>,
     /// Messages that go out in a time, such as `500/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dequeue_rate: Option<String>,
@@ -409,6 +409,14 @@ impl Totals {
     }
 }
 
+/// As it is written in one text.
+fn shown_filter(filter: &Filter) -> String {
+    match filter {
+        Filter::Keys(keys) => keys.join(", "),
+        Filter::Header { name, values } => format!("header:{name}={}", values.join("|")),
+    }
+}
+
 impl Settings {
     fn of(queue: &machine::Queue, settings: &QueueSettings) -> Self {
         let known = Self {
@@ -434,7 +442,7 @@ impl Settings {
             stream,
             subscription,
             assignment,
-            filter: _,
+            ref filter,
             rates,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
@@ -461,9 +469,9 @@ impl Settings {
             deduplication_ms: dedup.map(|dedup| dedup.window_ms),
             stream: subscription.and_then(|_| named()).map(str::to_owned),
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
+            filter: filter.as_deref().map(shown_filter),
             seeks: subscription.map(|it| it.seeks),
             assign: assignment.map(|_| "partition".to_owned()),
-            filter: queue.arguments.find("x-filter").and_then(|it| it.text()).map(str::to_owned),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates
                 .dequeue
@@ -482,6 +490,7 @@ impl Settings {
             ("Expires", self.expires_ms.map(|unused| format!("after {} unused", ms(unused)))),
             ("Max length", self.max_length.map(|count| count.to_string())),
             ("Max bytes", self.max_length_bytes.map(bytes)),
+            ("Filter", self.filter.clone()),
             ("Max age", self.max_age_ms.map(ms)),
             ("Overflow", self.overflow.clone()),
             ("Max priority", self.max_priority.map(|priority| priority.to_string())),
@@ -496,7 +505,6 @@ impl Settings {
             ("When behind", self.when_behind.clone()),
             ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
             ("Assign", self.assign.clone()),
-            ("Filter", self.filter.as_deref().map(shown)),
             (
                 "Deliveries",
                 self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),

@@ -53,8 +53,12 @@ impl Move {
     }
 
     pub(super) fn between(from: &str, to: &str, words: &[&str]) -> Self {
+        Self::command(&[&["move", "--from", from, "--to", to, "--log", "warn"], words].concat())
+    }
+
+    /// Another command that copies.
+    pub(super) fn command(words: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_millrace"))
-            .args(["move", "--from", from, "--to", to, "--log", "warn"])
             .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
