@@ -47,7 +47,7 @@ enum Command {
     Partitions(Partitions),
     /// Copy a part of a stream, in order, into a queue or an exchange
     #[command(after_help = replay::HELP)]
-    Replay(replay::Args),
+    Replay(Box<replay::Args>),
 }
 
 #[derive(clap::Args)]
