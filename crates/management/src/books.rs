@@ -226,7 +226,7 @@ mod tests {
         let balance = Balance { is_stream: true, came_bytes: 9, ..balance(10, 4) };
         let row = Row::of(QueueId(3), &balance);
         let text = serde_json::to_string(&row).unwrap();
-        assert_eq!(text, "[3,true,[10,9,6,0,0,0,4,0,7]]");
+        assert_eq!(text, "[3,true,[10,9,6,0,0,0,0,4,0,7]]");
         let read: Row = serde_json::from_str(&text).unwrap();
         assert_eq!(read.read(), (QueueId(3), balance));
     }

@@ -26,20 +26,21 @@ pub(crate) struct QueueStanding {
     pub(crate) rates: PerSecond,
 }
 
-/// A queue's status as nodes tell it each other: its id, then the numbers of [`QueueStatus`], then what rates hold back,
-/// where they do. Nodes older than rates read rows without that alone, and in a cluster of such nodes there are no rates.
+/// A queue's status as nodes tell it each other: its id, then the numbers of [`QueueStatus`], then what rates hold back
+/// and filters passed over, where they do. Nodes older than both read rows without that alone, and in a cluster of such
+/// nodes there is neither.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row(
     u64,
-    [u64; 13],
-    #[serde(default, skip_serializing_if = "Held::is_none")] Held,
+    [u64; 12],
+    #[serde(default, skip_serializing_if = "Beside::is_none")] Beside,
 );
 
-/// Messages, their wait in milliseconds, and publishes that rates hold back.
+/// Messages, their wait in milliseconds, and publishes that rates hold back; messages that a filter passed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Held([u64; 3]);
+struct Beside([u64; 4]);
 
-impl Held {
+impl Beside {
     fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -63,9 +64,8 @@ impl Row {
             counters.dropped,
             counters.dead_lettered,
             counters.duplicates,
-            counters.passed_over,
         ];
-        Self(queue.0, numbers, Held([messages, wait_ms, publishes]))
+        Self(queue.0, numbers, Beside([messages, wait_ms, publishes, counters.passed_over]))
     }
 
     fn status(self) -> (QueueId, QueueStatus) {
@@ -82,8 +82,8 @@ impl Row {
             dropped,
             dead,
             twice,
-            passed_over,
         ] = self.1;
+        let Beside([messages, wait_ms, publishes, passed_over]) = self.2;
         let counters = machine::Counters {
             enqueued,
             enqueued_bytes: bytes,
@@ -96,7 +96,6 @@ impl Row {
             ..machine::Counters::default()
         };
         let consumers = u32::try_from(consumers).unwrap_or(u32::MAX);
-        let Held([messages, wait_ms, publishes]) = self.2;
         let held_back = HeldBack { messages, wait_ms, publishes };
         let status =
             QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back };
@@ -207,7 +206,7 @@ mod tests {
         let held_back = HeldBack { messages: 7, wait_ms: 20, publishes: 3 };
         let held = QueueStatus { held_back, ..status(10, 1) };
         let text = serde_json::to_string(&Row::of(QueueId(9), &held)).unwrap();
-        assert_eq!(text, "[9,[1,2,3,4,5,10,0,7,0,0,0,0],[7,20,3]]");
+        assert_eq!(text, "[9,[1,2,3,4,5,10,0,7,0,0,0,0],[7,20,3,0]]");
         let read: Row = serde_json::from_str(&text).unwrap();
         assert_eq!(read.status(), (QueueId(9), held));
     }

@@ -55,6 +55,8 @@ pub(super) const BYTES_RATE: &str = "x-dequeue-bytes-rate";
 pub(super) const ENQUEUE_RATE: &str = "x-enqueue-rate";
 /// It is not built yet, and who asks for it is not to believe that it is at work.
 pub(super) const KEY_RATE: &str = "x-dequeue-rate-per-key";
+/// The same.
+const ORDER: &str = "x-order";
 pub(super) const DEDUP: &str = "x-message-deduplication";
 pub(super) const DEDUP_TTL: &str = "x-cache-ttl";
 pub(super) const DEDUP_SIZE: &str = "x-cache-size";
@@ -249,7 +251,7 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
 /// has no rates.
 pub(super) fn not_there(arguments: &Arguments, agreed: Version) -> Option<(&'static str, String)> {
     let absent = if agreed >= Version::RATES { &[KEY_RATE][..] } else { RATES };
-    absent.iter().find_map(|name| {
+    absent.iter().chain(&[ORDER]).find_map(|name| {
         let value = arguments.find(name)?;
         let text = value.text().map(str::to_owned);
         Some((*name, text.or(value.integer().map(|it| it.to_string())).unwrap_or_default()))

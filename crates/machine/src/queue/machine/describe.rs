@@ -62,16 +62,26 @@ impl QueueStatus {
         *consumers = (*consumers).max(other.consumers);
         *delayed += other.delayed;
         *leaving += other.leaving;
-        let Counters { enqueued, enqueued_bytes, settled, purged, dropped, dead_lettered, .. } =
-            counters;
+        let Counters {
+            enqueued,
+            enqueued_bytes,
+            settled,
+            purged,
+            dropped,
+            dead_lettered,
+            duplicates,
+            passed_over,
+            checksum,
+        } = counters;
         *enqueued += other.counters.enqueued;
         *enqueued_bytes += other.counters.enqueued_bytes;
         *settled += other.counters.settled;
         *purged += other.counters.purged;
         *dropped += other.counters.dropped;
         *dead_lettered += other.counters.dead_lettered;
-        counters.duplicates += other.counters.duplicates;
-        counters.checksum ^= other.counters.checksum;
+        *duplicates += other.counters.duplicates;
+        *passed_over += other.counters.passed_over;
+        *checksum ^= other.counters.checksum;
         held_back.messages += other.held_back.messages;
         held_back.wait_ms = held_back.wait_ms.max(other.held_back.wait_ms);
         held_back.publishes += other.held_back.publishes;
