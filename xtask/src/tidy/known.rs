@@ -90,15 +90,21 @@ const SPREAD: &[Spread] = &[
     Spread {
         package: "crates/machine",
         name: "queue/machine::QueueMachine",
-        file_count: 9,
-        reason: "Its files are the leader's half, the snapshot, timers, consumers, subscriptions and what is told \
-                 to operators: a reader needs one at a time.",
+        file_count: 10,
+        reason: "Its files are the leader's half, the snapshot, timers, consumers, subscriptions, filters and what is \
+                 told to operators: a reader needs one at a time.",
     },
     Spread {
         package: "crates/machine",
         name: "queue::Queue",
-        file_count: 4,
+        file_count: 5,
         reason: "To be mended: the queue's store and its reader become types of their own.",
+    },
+    Spread {
+        package: "crates/cluster",
+        name: "bodies::Bodies",
+        file_count: 4,
+        reason: "To be mended: what a queue reads, its own places or those of a stream, becomes a type.",
     },
     Spread {
         package: "crates/cluster",
