@@ -96,10 +96,8 @@ impl Subscriber {
             .with("x-queue-type", text("subscription"))
             .with("x-stream", text(plan.name))
             .with("x-stream-offset", text("first"));
-        match (plan.partition.1, plan.max_bytes) {
-            // A filter that every message passes: all is looked at, and all that was promised holds.
-            (..=1, Some(_)) => arguments.with("x-filter", text("#")),
-            (..=1, None) => arguments,
+        match plan.partition.1 {
+            ..=1 => arguments,
             _ => arguments.with("x-assign", text("partition")),
         }
     }
