@@ -839,8 +839,8 @@ impl Queues {
 pub(crate) const NO_QUEUE: AttachError = AttachError::NoQueue;
 
 /// The settles in `entry` that came from sessions and that `counts` accepts: they go to the next leader when this
-/// entry may be in no log. Settles that this leader made by itself (messages that expired, overflowed or do not match a filter) are left
-/// out, because the next leader decides them again.
+/// entry may be in no log. Settles that this leader made by itself (messages that expired, overflowed or do not match a
+/// filter) are left out, because the next leader decides them again.
 pub(crate) fn outcomes_of_sessions(entry: &[u8], counts: impl Fn(Outcome) -> bool) -> Batch {
     let mut left = Batch::new();
     for command in EntryReader::new(entry).into_iter().flatten().flatten() {

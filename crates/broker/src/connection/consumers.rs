@@ -264,7 +264,7 @@ impl Consumers {
             );
         }
         self.followers += members.len() as u64 - 1;
-        self.lending.insert(lead, Lending::new(&members));
+        self.lending.insert(lead, Lending::new(row, &members));
         lead
     }
 
@@ -299,11 +299,21 @@ impl Consumers {
         let (channel, tag) = (leader.channel, leader.tag().to_owned());
         let (how, spec) = ((leader.no_ack, leader.limit), leader.spec);
         let (is_single_active, is_reading) = (leader.is_single_active, leader.is_reading);
-        let had = self.lending.get(&lead).map_or(1, Lending::count);
-        // A consumer of what was one partition drew no row.
-        let row = if had > 1 { lead } else { self.draw_row() };
+        let held = leader.held;
+        if !self.lending.contains_key(&lead) {
+            let lending = Lending::of_one(self.draw_row(), lead, held);
+            self.lending.insert(lead, lending);
+        }
+        if let Some(leader) = self.all.get_mut(&lead) {
+            leader.partition.get_or_insert(0);
+        }
+        let row = self.lending.get(&lead).map_or(lead, Lending::row);
+        let has: Vec<Option<u16>> =
+            self.members(lead).iter().filter_map(|it| Some(self.all.get(it)?.partition)).collect();
         let mut added = Vec::new();
-        for (partition, index) in partitions.iter().skip(had) {
+        for (partition, index) in
+            partitions.iter().filter(|(_, index)| !has.contains(&Some(*index)))
+        {
             let number = row + u64::from(*index);
             self.add_partition(channel, (&tag, lead), (*partition, *index), number, how);
             if let Some(consumer) = self.all.get_mut(&number) {
@@ -316,12 +326,8 @@ impl Consumers {
             self.followers += 1;
             added.push(number);
         }
-        let (held, granted) = self.all.get(&lead).map_or((0, 0), Consumer::holds);
-        let lending = self.lending.entry(lead).or_insert_with(|| Lending::of_one(lead, held));
-        lending.add(&added);
-        if let Some(leader) = self.all.get_mut(&lead) {
-            leader.partition.get_or_insert(0);
-            leader.granted = granted;
+        if let Some(lending) = self.lending.get_mut(&lead) {
+            lending.add(&added);
         }
         added
     }
@@ -471,6 +477,10 @@ impl Consumers {
                 lending.grant(&mut self.all, room, self.window_bytes, &mut granted);
                 continue;
             }
+            if consumer.is_returning {
+                // More credit would keep what goes back going round.
+                continue;
+            }
             let credit = consumer.grant(room.of(consumer), self.window_bytes);
             if credit > 0 {
                 granted(consumer.source, credit);
@@ -556,6 +566,81 @@ mod tests {
         consumers.settled(1, 1);
         let room = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX - 5 };
         assert_eq!(granted(&mut consumers, room), 5);
+    }
+
+    #[test]
+    fn what_went_back_comes_again_once_nothing_of_it_is_on_its_way() {
+        let mut consumers = Consumers::default();
+        let room = |consumed| ChannelRoom { prefetch: 10, consumed, unacked: consumed };
+        assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, room(0)), 10);
+        consumers.attached(1);
+        assert_eq!(granted(&mut consumers, room(0)), 0);
+        // Another consumer of the channel holds eight: of five messages two are taken.
+        consumers.delivered(1, 5, 2, 100);
+        assert!(consumers.find(1).unwrap().is_returning());
+        // Room comes, and credit is out still: what comes by that goes back, and brings no more.
+        assert_eq!(granted(&mut consumers, room(2)), 0);
+        consumers.delivered(1, 3, 0, 0);
+        assert_eq!(granted(&mut consumers, room(2)), 0);
+        consumers.delivered(1, 2, 0, 0);
+        assert!(!consumers.find(1).unwrap().is_returning());
+        assert_eq!(granted(&mut consumers, room(2)), 8);
+    }
+
+    fn partitions(count: u16) -> Vec<(Partition, u16)> {
+        let one = |index: u16| Partition::plain(QueueId(u64::from(index) + 7), GroupId(1));
+        (0..count).map(|index| (one(index), index)).collect()
+    }
+
+    #[test]
+    fn a_queue_that_grows_again_and_again_gives_each_partition_a_consumer_and_takes_nobodys() {
+        let mut consumers = Consumers::default();
+        let alone = consumers.draw();
+        consumers.add(CHANNEL, "a", source(alone), false, 10, FREE);
+        consumers.attached(alone);
+        let other: Vec<u64> = (0..20).map(|_| consumers.draw()).collect();
+        for number in &other {
+            consumers.add(CHANNEL, "b", source(*number), false, 10, FREE);
+        }
+        let several = consumers.add_partitions(CHANNEL, "c", &partitions(2), false, 10);
+        consumers.attached(several);
+        for count in [2, 5, 16] {
+            for lead in [alone, several] {
+                for number in consumers.grow(lead, &partitions(count)) {
+                    consumers.grown(number, true);
+                }
+                let members = consumers.members(lead);
+                let of = members.iter().map(|it| consumers.find(*it).unwrap().partition.unwrap());
+                assert_eq!(of.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+            }
+        }
+        assert!(other.iter().all(|number| consumers.find(*number).unwrap().tag() == "b"));
+        assert_eq!(consumers.count(), 22);
+        // One that its partition did not take is asked for again.
+        let added = consumers.grow(alone, &partitions(18));
+        consumers.grown(added[0], false);
+        consumers.grown(added[1], true);
+        assert_eq!(consumers.outgrown(|_| 18), [alone, several]);
+        assert_eq!(consumers.grow(alone, &partitions(18)), [added[0]]);
+    }
+
+    #[test]
+    fn a_channel_that_is_closed_leaves_no_consumer_behind() {
+        let mut consumers = Consumers::default();
+        let another = ChannelRef { number: 2, life: 1 };
+        for round in 0..3 {
+            let number = consumers.draw();
+            consumers.add(CHANNEL, "a", source(number), false, 0, FREE);
+            let several = consumers.add_partitions(CHANNEL, "b", &partitions(3), false, 5);
+            // Those that are told of one by one.
+            consumers.forget(several + 1);
+            let stays = consumers.draw();
+            consumers.add(another, "c", source(stays), false, 0, FREE);
+            assert_eq!(consumers.count(), 3 + round);
+            consumers.forget_channel(CHANNEL);
+            assert_eq!((consumers.count(), consumers.all.len() as u64), (1 + round, 1 + round));
+        }
+        assert!(consumers.lending.is_empty());
     }
 
     #[test]

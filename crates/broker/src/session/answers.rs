@@ -2,7 +2,7 @@
 
 use amqp::{Method, connection};
 use cluster::{Answer, Delivery};
-use machine::{Outcome, Overflow, QueueId};
+use machine::{AttachError, Outcome, Overflow, QueueId};
 
 use super::boundary::Reply;
 use super::{Phase, Session, find};
@@ -124,6 +124,11 @@ impl Session {
             Some(Waiting::Partition { consumer }) => {
                 let is_attached = matches!(answer, Answer::Attached { result: Ok(()), .. });
                 self.connection.consumers.grown(consumer, is_attached);
+                let error = AttachError::NoQueue;
+                if matches!(answer, Answer::Attached { result: Err(it), .. } if it == error) {
+                    // Its group knows it a moment later: it is asked again at the end of the step.
+                    self.catalog_seen = 0;
+                }
             }
             Some(Waiting::Forget { consumer }) => {
                 self.connection.consumers.forget(consumer);

@@ -26,6 +26,16 @@ pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         let text = format!("stream '{name}' has {has} partitions, and keeps what is in them");
         return Err(Problem::bad(text));
     }
+    let readers = view.catalog.vhost(&vhost).into_iter().flat_map(|it| it.subscriptions_of(queue));
+    let mut single = readers.filter(|it| it.features().is_some_and(|it| it.single_active));
+    if let Some(single) = single.next() {
+        let text = format!(
+            "subscription '{}' serves a single active consumer, which is not there for several partitions: delete it, \
+             or declare it with x-assign",
+            single.name
+        );
+        return Err(Problem::bad(text));
+    }
     let mut spec = queue.declared().clone();
     spec.partitions = wanted;
     let command =

@@ -17,6 +17,8 @@ const IDLE_PREFETCHES: u64 = 2;
 /// What the consumers of one queue's partitions share.
 #[derive(Debug)]
 pub(super) struct Lending {
+    /// The number that its consumer of partition 0 has or would have: see `Consumers::draw_row`.
+    row: u64,
     /// By partition; the first leads.
     members: Vec<Member>,
     /// Messages that the client holds of all of them.
@@ -36,15 +38,19 @@ struct Member {
 }
 
 impl Lending {
-    pub(super) fn new(numbers: &[u64]) -> Self {
-        let mut lending = Self { members: Vec::new(), held: 0, sent: 0, turn: 0 };
+    pub(super) fn new(row: u64, numbers: &[u64]) -> Self {
+        let mut lending = Self { row, members: Vec::new(), held: 0, sent: 0, turn: 0 };
         lending.add(numbers);
         lending
     }
 
-    /// Of a consumer that was alone, and for which the client holds messages.
-    pub(super) fn of_one(number: u64, held: u32) -> Self {
-        Self { held, ..Self::new(&[number]) }
+    /// Of a consumer that was alone, drew no row, and for which the client holds messages.
+    pub(super) fn of_one(row: u64, number: u64, held: u32) -> Self {
+        Self { held, ..Self::new(row, &[number]) }
+    }
+
+    pub(super) fn row(&self) -> u64 {
+        self.row
     }
 
     pub(super) fn add(&mut self, numbers: &[u64]) {

@@ -48,7 +48,9 @@ impl Catalog {
                 return Err(Refusal::QueueLimit { queue, vhost, max });
             }
         }
-        self.check_queue_count(partitions)
+        // A subscription gets as many partitions as its stream has.
+        let of_stream = reads.and_then(stream).map_or(0, Queue::partition_count);
+        self.check_queue_count(partitions.max(u16::try_from(of_stream).unwrap_or(u16::MAX)))
     }
 
     /// Whether there may be so many more.
