@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::world::World;
 use machine::{
-    Applied, Arguments, Assignment, Batch, Catalog, CatalogCommand, CatalogEffect, CatalogReply,
-    ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome, Partition, Queue, QueueHome,
-    QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Retention, SessionId,
-    StreamOffset, Subscription, Version, limits,
+    Applied, Arguments, Assignment, Batch, Bounds, Catalog, CatalogCommand, CatalogEffect,
+    CatalogReply, ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome, Partition, Queue,
+    QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Refusal,
+    Retention, SessionId, StreamOffset, Subscription, Version, limits,
 };
 
 fn spec(queue_type: QueueType, features: Features, partitions: u16) -> QueueSpec {
@@ -30,6 +30,12 @@ fn agreed() -> World {
     let mut world = World::new();
     world.apply(CatalogCommand::RaiseVersion { to: Version::STREAMS });
     world
+}
+
+/// Seven queues at most, for the next change: a catalog that is restored has the usual bounds.
+fn bound(world: &mut World) {
+    let catalog = std::mem::replace(&mut world.catalog, Catalog::new(1));
+    world.catalog = catalog.with_bounds(Bounds { queues: 7, ..Bounds::default() });
 }
 
 fn create(world: &mut World, name: &str, spec: QueueSpec) -> CatalogReply {
@@ -130,6 +136,32 @@ fn a_subscription_has_the_partitions_of_its_stream_where_they_are() {
         assert_eq!((told_group, told_reads), (group, &Some(*reads)));
     }
     is_restored(&world);
+}
+
+#[test]
+fn partitions_count_against_the_limit_of_queues() {
+    let mut world = agreed();
+    bound(&mut world);
+    let id = stream(&mut world, "s", 3);
+    bound(&mut world);
+    let features = Features { stream: Some(Retention::default()), ..Features::default() };
+    let refused = create(&mut world, "five", spec(QueueType::Stream, features, 5));
+    assert!(matches!(refused, CatalogReply::Refused(Refusal::LimitReached { .. })), "{refused:?}");
+    bound(&mut world);
+    subscription(&mut world, "s.a", id);
+    assert_eq!(queue(&world, "s.a").partition_count(), 3);
+    bound(&mut world);
+    subscription(&mut world, "s.b", id);
+    assert!(world.catalog.queue("/", "s.b").is_none(), "it would bring three");
+    bound(&mut world);
+    let more = QueueSpec { partitions: 4, ..queue(&world, "s").declared().clone() };
+    let refused = world.apply(CatalogCommand::ChangeQueue {
+        vhost: "/".to_owned(),
+        name: "s".to_owned(),
+        queue: id,
+        spec: Box::new(more),
+    });
+    assert!(matches!(refused, CatalogReply::Refused(Refusal::LimitReached { .. })), "{refused:?}");
 }
 
 #[test]
