@@ -32,7 +32,6 @@ mod headers;
 pub mod io;
 pub mod limits;
 mod logins;
-mod message_key;
 mod metrics;
 mod notices;
 pub mod operator;

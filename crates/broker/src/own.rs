@@ -95,7 +95,7 @@ impl OwnPublisher {
                 continue;
             }
             let turn = self.chance.draw() as usize;
-            partitions::place(catalog, &mut targets, &key, &properties, turn);
+            partitions::place(catalog, &mut targets, &key, &raw, turn);
             let mut head = BytesMut::new();
             put_destination(exchange, &key, &mut head);
             head.extend_from_slice(&raw);

@@ -3,11 +3,10 @@
 //! Messages of one key go into one partition, so their order is that of their publisher. Messages without a key go into
 //! the partitions in turn, as many as one read of the socket brings into each: long runs are cheap.
 
-use amqp::Properties;
-use machine::{Catalog, GroupId, QueueId, Target, Value};
+use machine::{Arguments, Catalog, GroupId, KeySource, QueueId, Target, Value};
 
-use crate::message_key::KeySource;
-
+/// What names the key of a queue's messages.
+pub(crate) const BY: &str = "x-partition-by";
 /// Of a stream: that messages go on while the partition of their key has no leader, out of their order.
 pub(crate) const FALLBACK: &str = "x-unordered-fallback";
 
@@ -26,7 +25,7 @@ impl Partitioned {
     pub(crate) fn of(catalog: &Catalog, target: &Target) -> Option<Self> {
         let queue = catalog.queue_by_id(target.queue).filter(|_| target.has_partitions)?;
         let partitions = queue.partitions().map(|it| (it.group, it.queue)).collect();
-        let key = KeySource::of(&queue.arguments);
+        let key = named_key(&queue.arguments).unwrap_or_default();
         let falls_back = queue.arguments.find(FALLBACK) == Some(&Value::Bool(true));
         Some(Self { target: *target, partitions, key, falls_back })
     }
@@ -45,13 +44,13 @@ impl Partitioned {
     pub(crate) fn choose(
         &self,
         key: &str,
-        properties: &Properties<'_>,
+        properties: &[u8],
         turn: usize,
         silent: &[GroupId],
     ) -> usize {
         let count = self.partitions.len();
         let is_silent = |place: usize| silent.contains(&self.partitions[place % count].0);
-        let first = match self.key.hash(key, properties) {
+        let first = match self.key.hash(key.as_bytes(), properties) {
             Some(hash) => {
                 let place = of_key(hash, count);
                 if !self.falls_back || !is_silent(place) {
@@ -66,12 +65,17 @@ impl Partitioned {
     }
 }
 
-/// Targets with several partitions become one of these.
+/// Where the arguments of a queue say that the key of its messages is, if they do.
+pub(crate) fn named_key(arguments: &Arguments) -> Option<KeySource> {
+    arguments.find(BY).and_then(Value::text).and_then(KeySource::parse)
+}
+
+/// Targets with several partitions become one of these. The properties are as AMQP writes them.
 pub(crate) fn place(
     catalog: &Catalog,
     targets: &mut [Target],
     key: &str,
-    properties: &Properties<'_>,
+    properties: &[u8],
     turn: usize,
 ) {
     for target in targets.iter_mut().filter(|target| target.has_partitions) {
@@ -128,7 +132,7 @@ mod tests {
             key: if falls_back { key.clone() } else { KeySource::MessageId },
             falls_back,
         };
-        let properties = Properties::default();
+        let properties = [0, 0];
         let keyless = stream(false);
         let silent = [GroupId(2), GroupId(3)];
         assert_eq!(

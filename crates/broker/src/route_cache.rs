@@ -54,12 +54,6 @@ impl Route {
         route
     }
 
-    /// Whether each message is looked at, also if its properties are those of the last one.
-    #[inline]
-    pub(crate) fn looks_at_each(&self) -> bool {
-        self.dedups || self.has_partitions()
-    }
-
     /// Whether `placed` has to say where a message goes.
     #[inline]
     pub(crate) fn has_partitions(&self) -> bool {

@@ -3,12 +3,12 @@
 //!
 //! A [`Filter`] is what the log keeps. Who has the bytes of messages asks a [`Matcher`], which is made of it once.
 
-mod head;
 mod pattern;
 
 use pattern::Pattern;
 
 use crate::encoding::{Corrupt, Reader, put_text, put_u32};
+use crate::head;
 use crate::limits::{FILTER_BYTES_MAX, FILTER_WORDS_MAX};
 
 /// What the log keeps of a subscription's filter.
@@ -114,7 +114,7 @@ impl Matcher {
                 }
                 self.matched
             }
-            What::Header { name, values } => match head::header(head, name) {
+            What::Header { name, values } => match header(head, name) {
                 Ok(found) => found.is_some_and(|found| values.iter().any(|it| found.is(it))),
                 Err(head::Unreadable) => true,
             },
@@ -127,6 +127,10 @@ impl Matcher {
             What::Header { .. } => false,
         }
     }
+}
+
+fn header<'a>(head: &'a [u8], name: &str) -> Result<Option<head::Found<'a>>, head::Unreadable> {
+    head::header(head::properties(head)?, name)
 }
 
 #[cfg(test)]

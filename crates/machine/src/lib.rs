@@ -52,9 +52,11 @@ mod catalog;
 mod command;
 mod encoding;
 mod filter;
+mod head;
 mod ids;
 pub mod limits;
 mod locks;
+mod message_key;
 mod producers;
 mod queue;
 mod ranges;
@@ -80,10 +82,11 @@ pub use encoding::Corrupt;
 pub use filter::{Filter, Matcher};
 pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, SessionId, SessionOwner};
 pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
+pub use message_key::KeySource;
 pub use queue::{
     Assignment, AttachError, Attached, Balance, CloseError, ConsumerSpec, Counters, Effect,
     GetReply, HeldBack, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
-    QueueDescription, QueueMachine, QueuePeek, QueueStatus, Seqs, StreamOffset,
+    QueueDescription, QueueMachine, QueuePeek, QueueStatus, Seqs, Sifted, StreamOffset,
 };
 pub use ranges::Ranges;
 pub use settings::{

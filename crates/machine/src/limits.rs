@@ -136,8 +136,10 @@ pub const STREAM_AGE_MS: u64 = 1_000;
 pub const FILTER_WORDS_MAX: usize = 64;
 /// Bytes of them, with the header's name.
 pub const FILTER_BYTES_MAX: usize = 1024;
-/// Messages of a subscription with a filter that are looked at together.
+/// Messages of which a filter, or for their keys, is asked together.
 pub const SIFTED_MESSAGES_MAX: u64 = 4096;
+/// Messages of a queue with order by key that wait behind others of their keys: then nothing behind these is looked at.
+pub const BEHIND_KEYS_MAX: usize = 65_536;
 
 /// How often a stream looks how far its subscriptions are, while retention waits for them, ms.
 pub const HOLD_MS: u64 = 250;

@@ -52,6 +52,7 @@ mod store;
 mod stream;
 mod subscription;
 mod timeline;
+mod turns;
 
 use std::ops::Range;
 
@@ -64,6 +65,7 @@ pub use machine::{
 pub use pace::HeldBack;
 pub use reconcile::{Balance, Counters};
 pub use seqs::Seqs;
+pub use sieve::Sifted;
 
 use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
@@ -206,8 +208,6 @@ struct Queue {
     subscribers: Subscribers,
     /// What its rates let out and in. None: it has none, or is led elsewhere.
     pace: Option<Box<Pace>>,
-    /// How far its filter was asked. None: it has no filter.
-    sieve: Option<Box<Sieve>>,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -228,10 +228,10 @@ impl Queue {
     fn new(id: QueueId, settings: QueueSettings) -> Self {
         let features = settings.features.as_deref();
         let max_priority = features.map_or(0, |features| features.max_priority);
-        let has_filter = features.is_some_and(|features| features.filter.is_some());
         let has_window = features.is_some_and(|features| features.dedup.is_some());
         let mut main = Level::new(id);
         main.store.timeline = settings.is_stream().then(Box::default);
+        main.reader.sieve = Sieve::of(features);
         Self {
             id,
             main,
@@ -250,7 +250,6 @@ impl Queue {
             aged_ms: 0,
             pace: None,
             subscribers: Subscribers::default(),
-            sieve: has_filter.then(Box::default),
         }
     }
 
@@ -270,7 +269,6 @@ impl Queue {
         let id = self.id.level(self.main.id().priority().wrapping_add(1));
         let Level { store, reader } = &mut self.main;
         (store.id, reader.id) = (id, id);
-        self.sift_again();
         for (consumer, credit) in self.owed.drain(..) {
             self.consumers.add_credit(consumer, credit);
         }
@@ -604,7 +602,7 @@ impl Queue {
         }
         if self.settings.subscription().is_some() {
             out.push(self.main.id().priority());
-            self.main.reader.books.moves.encode(out, self.sieve.is_some());
+            self.main.reader.books.moves.encode(out, self.settings.has_filter());
         }
         self.main.encode(out, version);
         if let Some(timeline) = &self.main.store.timeline {
@@ -634,10 +632,11 @@ impl Queue {
         }
         let is_stream = queue.settings.is_stream();
         let (main_id, moves) = match queue.settings.subscription() {
-            Some(_) => (id.level(reader.u8()?), Moves::read(reader, queue.sieve.is_some())?),
+            Some(_) => (id.level(reader.u8()?), Moves::read(reader, queue.settings.has_filter())?),
             None => (id, Moves::default()),
         };
         queue.main = Level::read(main_id, reader, version, moves)?;
+        queue.main.reader.sieve = Sieve::of(queue.settings.features.as_deref());
         if is_stream {
             let end = queue.main.store.next_seq;
             let timeline = Timeline::read(reader, end)?;

@@ -8,6 +8,7 @@ pub use rates::{Rate, Rates};
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 use crate::filter::Filter;
 use crate::ids::QueueId;
+use crate::message_key::KeySource;
 use crate::queue::{Assignment, StreamOffset};
 use crate::version::Version;
 
@@ -67,6 +68,8 @@ pub struct Features {
     pub assignment: Option<Assignment>,
     /// Of a subscription: what it is given of its stream. None: everything.
     pub filter: Option<Box<Filter>>,
+    /// Of messages with the same key one is out at a time, in their order: where their key is. It has one level.
+    pub order: Option<Box<KeySource>>,
 }
 
 /// A queue that reads a stream.
@@ -202,6 +205,11 @@ impl QueueSettings {
         self.features.as_ref().is_some_and(|features| features.filter.is_some())
     }
 
+    /// Where the key is by which its messages keep their order.
+    pub fn order(&self) -> Option<&KeySource> {
+        self.features.as_ref().and_then(|features| features.order.as_deref())
+    }
+
     /// Whether a rate limits what goes out or comes in.
     pub fn has_rates(&self) -> bool {
         self.features.as_ref().is_some_and(|features| !features.rates.is_none())
@@ -214,6 +222,9 @@ impl QueueSettings {
         }
         if self.has_rates() {
             return Version::RATES;
+        }
+        if self.order().is_some() {
+            return Version::KEY_ORDER;
         }
         if self.is_paused { Version::PAUSES } else { Version::FIRST }
     }
@@ -240,11 +251,12 @@ const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
 const RATES: u32 = 1 << 16;
+const ORDER: u32 = 1 << 27;
 const ASSIGNMENT: u32 = 1 << 28;
 const FILTER: u32 = 1 << 29;
 const SKIPS: u32 = 1 << 30;
 const SUBSCRIPTION: u32 = 1 << 31;
-const BITS: u32 = ((1 << 17) - 1) | ASSIGNMENT | FILTER | SKIPS | SUBSCRIPTION;
+const BITS: u32 = ((1 << 17) - 1) | ORDER | ASSIGNMENT | FILTER | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
@@ -273,6 +285,7 @@ impl Features {
             (filter.is_some(), FILTER),
             (!rates.is_none(), RATES),
             (self.assignment.is_some(), ASSIGNMENT),
+            (self.order.is_some(), ORDER),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -305,6 +318,9 @@ impl Features {
         if let Some(Assignment { index, count }) = self.assignment {
             put_u32(out, u32::from(index) << 16 | u32::from(count));
         }
+        if let Some(key) = &self.order {
+            key.encode(out);
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -319,6 +335,9 @@ impl Features {
             return Err(reader.corrupt());
         }
         let max_priority = reader.u8()?;
+        if has(ORDER) && (has(STREAM) || max_priority > 0) {
+            return Err(reader.corrupt());
+        }
         let mut number = |bit| if has(bit) { reader.u64().map(Some) } else { Ok(None) };
         let message_ttl_ms = number(TTL)?;
         let expires_ms = number(EXPIRES)?;
@@ -344,11 +363,12 @@ impl Features {
             true => Some(Subscription::read(reader, has(SKIPS))?),
             false => None,
         };
+        let filter = if has(FILTER) { Some(Box::new(Filter::read(reader)?)) } else { None };
         let assignment = match has(ASSIGNMENT) {
             true => Some(read_assignment(reader)?),
             false => None,
         };
-        let filter = if has(FILTER) { Some(Box::new(Filter::read(reader)?)) } else { None };
+        let order = if has(ORDER) { Some(Box::new(KeySource::read(reader)?)) } else { None };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -372,6 +392,7 @@ impl Features {
             filter,
             rates,
             assignment,
+            order,
         })
     }
 }
@@ -388,5 +409,65 @@ impl Subscription {
         let (kind, number) = (reader.u8()?, reader.u64()?);
         let start = StreamOffset::from_parts(kind, number).ok_or_else(|| reader.corrupt())?;
         Ok(Self { stream, start, skips, seeks: reader.u32()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a subscription can have at once, and a stream.
+    fn rich() -> [Features; 3] {
+        let second = Rate::new(5, 1_000);
+        let rates = Rates { dequeue: second, dequeue_burst: Some(9), ..Rates::default() };
+        let subscription = Features {
+            message_ttl_ms: Some(1),
+            expires_ms: Some(2),
+            max_length: Some(3),
+            max_length_bytes: Some(4),
+            overflow: Overflow::RejectPublish,
+            dead_letters: true,
+            max_priority: 0,
+            single_active: true,
+            delivery_limit: Some(5),
+            counts_returns: true,
+            retry: Some(Retry { failed: true, returned: false, min_ms: 6, max_ms: 7 }),
+            dedup: Some(Dedup { window_ms: 8, entries_max: 9 }),
+            stream: None,
+            rates,
+            subscription: Some(Subscription {
+                stream: QueueId(77 << 8),
+                start: StreamOffset::Since(10),
+                skips: true,
+                seeks: 11,
+            }),
+            assignment: Some(Assignment { index: 1, count: 3 }),
+            filter: Some(Box::new(Filter::Keys(vec!["a.#".into()]))),
+            order: Some(Box::new(KeySource::Header("customer".into()))),
+        };
+        let queue = Features { order: Some(Box::new(KeySource::UserId)), ..Features::default() };
+        let retention = Retention { max_age_ms: Some(1), max_bytes: Some(2) };
+        [subscription, queue, Features { stream: Some(retention), ..Features::default() }]
+    }
+
+    #[test]
+    fn settings_come_back_from_their_bytes_whatever_is_asked_for_together() {
+        for features in rich() {
+            let features = Some(Box::new(features));
+            let settings = QueueSettings { is_durable: true, features, ..Default::default() };
+            let mut bytes = Vec::new();
+            settings.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes, "settings");
+            assert_eq!(QueueSettings::read(&mut reader), Ok(settings));
+            assert_eq!(reader.end(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn order_by_key_is_of_one_level() {
+        let [_, queue, _] = rich();
+        let mut bytes = Vec::new();
+        Features { max_priority: 2, ..queue }.encode(&mut bytes);
+        assert!(Features::read(&mut Reader::new(&bytes, "features")).is_err());
     }
 }

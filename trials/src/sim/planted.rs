@@ -182,6 +182,7 @@ const PLANTED: &[Planted] = &[
         STREAM_SEEDS,
         None,
     ),
+    planted("key_freed_by_nack", &["is not done", " behind "], STREAM_SEEDS, None),
     planted("filter_settles_matching", &["never got"], STREAM_SEEDS, None),
     planted("stream_next_beyond", &["is before that"], STREAM_SEEDS, Some(1)),
     planted("stream_trims_too_much", &["less than 100000 bytes"], STREAM_SEEDS, Some(1)),

@@ -30,6 +30,7 @@ const PAGES: &[(&str, usize)] = &[
     ("docs/streams.md", 5),
     ("docs/subscriptions.md", 2),
     ("docs/partitions.md", 3),
+    ("docs/order-by-key.md", 1),
     ("docs/locks.md", 3),
     ("docs/rate-limits.md", 2),
     ("README.md", 1),

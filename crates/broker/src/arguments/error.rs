@@ -110,6 +110,9 @@ pub(crate) enum ArgumentProblem {
     InvalidPartitionBy(String),
     /// No way to share partitions.
     InvalidAssign,
+    InvalidOrder,
+    /// Messages keep the order of their keys, or those of higher priority go first.
+    OrderWithPriorities,
     /// A subscription cannot be told by it what to give out.
     InvalidFilter(FilterProblem),
     /// A queue of this type does not take this argument.

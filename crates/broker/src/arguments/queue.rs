@@ -9,8 +9,8 @@ mod spec;
 mod tests;
 
 use machine::{
-    Arguments, Catalog, CatalogCommand, Kind, Queue, QueueHome, QueueId, QueueType, Refusal,
-    SessionOwner, Value, Version,
+    Arguments, Catalog, CatalogCommand, Kind, Queue, QueueHome, QueueType, Refusal, SessionOwner,
+    Value, Version,
 };
 
 use super::error::{DeclareError, Difference, Property};
@@ -171,7 +171,7 @@ impl Declaration {
 
     /// What the catalog is asked for, if it is like this.
     pub fn into_command_for(self, catalog: &Catalog) -> CatalogCommand {
-        let reads = self.stream(catalog).map(|stream| stream.id);
+        let reads = self.stream(catalog);
         self.into_command_that_reads(catalog.agreed(), reads)
     }
 
@@ -180,7 +180,7 @@ impl Declaration {
         self.into_command_that_reads(agreed, None)
     }
 
-    fn into_command_that_reads(self, agreed: Version, reads: Option<QueueId>) -> CatalogCommand {
+    fn into_command_that_reads(self, agreed: Version, reads: Option<&Queue>) -> CatalogCommand {
         if agreed >= Version::SPECS {
             let home = self.home();
             let spec = Box::new(spec::of(home, self.auto_delete, &self.arguments, reads));

@@ -104,6 +104,10 @@ fn invalid_argument(
             format!("{{invalid_partition_by,<<\"{text}\">>}}")
         }
         ArgumentProblem::InvalidAssign => "invalid_assign".to_owned(),
+        ArgumentProblem::InvalidOrder => "invalid_order".to_owned(),
+        ArgumentProblem::OrderWithPriorities => {
+            "\"a queue with x-max-priority has no order by key\"".to_owned()
+        }
         ArgumentProblem::InvalidFilter(FilterProblem::Form) => {
             "\"expected topic patterns, such as orders.*.eu, or header:NAME=VALUE\"".to_owned()
         }

@@ -7,6 +7,8 @@
 pub(crate) mod properties;
 mod route;
 
+use std::borrow::Cow;
+
 use amqp::{Decoder, Method, Properties, ReplyCode, basic, confirm, tx as wire};
 use bytes::Bytes;
 
@@ -19,6 +21,7 @@ use super::direct_reply_to::Replies;
 use super::tx::Tx;
 use crate::attributes::{self, Asked};
 use crate::connection::Publishers;
+use crate::connection::requests::Requests;
 use crate::connection::unfinished::Unfinished;
 use crate::errors::Failure;
 use crate::limits;
@@ -168,10 +171,11 @@ impl Publishing {
         let known = publishers.routes.find(version, message.destination);
         if let Some(place) = known
             && let Some(asked) = self.seen.find(message.properties)
-            && !publishers.routes.at(place).looks_at_each()
+            && !publishers.routes.at(place).dedups
         {
             let Publishers { routes, unfinished, touched, .. } = publishers;
-            return self.store(caller, unfinished, touched, routes.at(place), &asked, message);
+            let route = placed(routes.at(place), caller.requests, &message);
+            return self.store(caller, unfinished, touched, &route, &asked, message);
         }
         self.look_at(caller, publishers, replies, known, message)
     }
@@ -207,20 +211,11 @@ impl Publishing {
                 return Ok(());
             }
         };
-        let placed;
-        let mut route = route;
-        if route.has_partitions() {
-            let (_, key) = destination_texts(message.destination);
-            caller.requests.turn.is_used = true;
-            let turn = &caller.requests.turn;
-            placed =
-                route.placed(|stream| stream.choose(key, &properties, turn.number, &turn.silent));
-            route = &placed;
-        }
+        let route = placed(route, caller.requests, &message);
         if route.dedups || asked.delay_ms.is_some() {
             asked.key = attributes::key(&properties);
         }
-        self.store(caller, unfinished, touched, route, &asked, message)
+        self.store(caller, unfinished, touched, &route, &asked, message)
     }
 
     /// Puts a message into the batches of its groups, into the transaction, or behind the question whether its queues
@@ -488,4 +483,16 @@ impl Publishing {
         self.content.give_up(&mut publishers.unfinished);
         publishers.count -= u64::from(std::mem::take(&mut self.is_counted));
     }
+}
+
+/// The route of a message, with the partition into which it goes, where a stream has several.
+#[inline]
+fn placed<'r>(route: &'r Route, requests: &mut Requests, message: &Message<'_>) -> Cow<'r, Route> {
+    if !route.has_partitions() {
+        return Cow::Borrowed(route);
+    }
+    let (_, key) = destination_texts(message.destination);
+    requests.turn.is_used = true;
+    let turn = &requests.turn;
+    route.placed(|stream| stream.choose(key, message.properties, turn.number, &turn.silent))
 }

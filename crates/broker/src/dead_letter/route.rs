@@ -17,6 +17,7 @@ use super::death::Death;
 use super::rewrite::{Letter, write_letter};
 use crate::attributes::Asked;
 use crate::partitions;
+use crate::stored::split_head;
 use crate::values::view;
 
 /// What a queue set aside is called: this behind the name of the queue that its messages are from.
@@ -218,7 +219,8 @@ impl<'c> Origin<'c> {
             targets,
         );
         let key = letter.keys.first().copied().unwrap_or_default();
-        partitions::place(self.catalog, targets, key, &letter.properties, chance as usize);
+        let raw = split_head(head).map_or(&[][..], |(_, raw)| raw);
+        partitions::place(self.catalog, targets, key, raw, chance as usize);
         routed.is_ok()
     }
 
@@ -269,7 +271,7 @@ struct View<'l> {
 impl<'l> View<'l> {
     fn headers(&self) -> Option<TableRef<'l>> {
         *self.headers.get_or_init(|| {
-            let (_, raw) = crate::stored::split_head(self.head)?;
+            let (_, raw) = split_head(self.head)?;
             Properties::decode(raw).ok()?.headers
         })
     }

@@ -24,7 +24,7 @@ pub(super) struct QueueBodies {
     /// Subscriptions read this stream, or did.
     pub(super) is_read: bool,
     pub(super) leaves: Leaves,
-    /// What the filter of this subscription is to be asked of.
+    /// What is to be asked before it goes out.
     pub(super) sifting: Option<Range<u64>>,
     /// One fetch at a time, for both. Each brings at least some of what it asks for first.
     pub(super) fetching: bool,

@@ -1,7 +1,7 @@
-//! Messages of a stream that a subscription's filter is asked of: their bytes are found as those of a delivery are.
+//! Messages that are asked something before they go out: their bytes are found as those of a delivery are.
 //!
-//! A subscription asks of one span at a time, and as much of its front is answered as lies together in memory. What the
-//! filter matches is given out next, so its bytes stay, each run for itself where others lay between.
+//! A queue asks of one span at a time, and as much of its front is answered as lies together in memory. What a filter
+//! matches is given out next, so its bytes stay, each run for itself where others lay between.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use super::store::StoreView;
 use super::{Bodies, Readers, Run, pick};
 use crate::limits::{HOT_BYTES_IDLE, HOT_BYTES_IDLE_QUEUE};
 
-/// The front of what a filter is asked of.
+/// The front of what is to be asked.
 #[derive(Debug)]
 pub(crate) enum Sift {
-    /// Its bytes, and whether they were read for this subscription alone.
+    /// Its bytes, and whether they are this reader's own: of a plain queue, or read for this subscription alone.
     Read { run: Run, is_own: bool },
-    /// The subscription has settled it meanwhile.
+    /// It was settled meanwhile.
     Settled(Range<u64>),
 }
 
 impl Bodies {
-    /// The filter of a subscription is to be asked of `span`.
+    /// The messages of `span` are to be asked.
     pub(crate) fn sift(&mut self, queue: QueueId, span: Range<u64>) {
         self.note_level(queue);
         let bodies = self.queues.entry(queue).or_default();
@@ -30,17 +30,19 @@ impl Bodies {
         bodies.sifting = Some(span);
     }
 
-    /// The filter was asked of `run`, which [`Sift::Read`] has given: it matches `wanted`.
-    pub(crate) fn sifted(&mut self, queue: QueueId, run: Run, is_own: bool, wanted: &Ranges) {
+    /// `run`, which [`Sift::Read`] has given, was asked: all may go out but the `unwanted`.
+    pub(crate) fn sifted(&mut self, queue: QueueId, run: Run, is_own: bool, unwanted: &Ranges) {
         let store = self.store_of(queue);
-        let is_all = wanted.len() == u64::from(run.count);
+        let is_all = unwanted.is_empty();
         let Some(bodies) = self.queues.get_mut(&queue) else { return };
-        if wanted.is_empty() || (is_all && !is_own) {
+        if unwanted.len() == u64::from(run.count) || (is_all && !is_own) {
             // Nothing is given out, or all of it from where it lies in the stream.
             return;
         }
         let before = bodies.hot_bytes();
-        for run in pick(store, run, wanted, false) {
+        let mut wanted = Ranges::from(run.span());
+        wanted.remove_all(unwanted);
+        for run in pick(store, run, &wanted, false) {
             bodies.window.fill(store, run);
         }
         let after = bodies.hot_bytes();
@@ -52,7 +54,7 @@ impl Bodies {
 }
 
 impl QueueBodies {
-    /// The front of what the filter is to be asked of, if its bytes are here or nobody needs them.
+    /// The front of what is to be asked, if its bytes are here or nobody needs them.
     pub(super) fn sift<'a>(
         &mut self,
         store: QueueId,

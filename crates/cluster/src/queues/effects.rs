@@ -20,7 +20,7 @@ impl Queues {
     ) {
         self.perform_once(index, entry, group_effects);
         // What filters said is seen to at once, as far as the bytes for it are in memory.
-        while self.ask_filters(group_effects) || !self.effects.is_empty() {
+        while self.sift_more(group_effects) || !self.effects.is_empty() {
             self.perform_once(index, None, group_effects);
         }
         self.note_gathered();
@@ -111,8 +111,8 @@ impl Queues {
                     let store = self.machine.store_of(queue);
                     if store != queue {
                         self.bodies.subscribed(queue, store);
-                        self.sifting.created(queue, self.machine.settings(queue));
                     }
+                    self.sifting.created(queue, self.machine.settings(queue));
                 }
                 Effect::Locked(reply) => self.lock_replies.push(reply),
             }

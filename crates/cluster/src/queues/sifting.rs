@@ -1,13 +1,15 @@
-//! Filters of subscriptions: asked on the leader, of messages whose bytes are here, ahead of those who consume.
+//! Filters of subscriptions, and keys of messages: asked on the leader, of messages whose bytes are here, ahead of those
+//! who consume.
 //!
-//! The machine says of which messages (`machine::queue::sieve`), and what becomes of those that do not match. A client
-//! that fetches waits here until something matches or nothing is left.
+//! The machine says of which messages (`machine::queue::sieve`), and what becomes of those that do not match or whose
+//! turn it is not. A client that fetches waits here until something may go out or nothing is left.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use machine::{
-    ConsumerId, GroupId, Matcher, Messages, QueueId, QueueMachine, QueueSettings, Ranges, SessionId,
+    ConsumerId, GroupId, KeySource, Matcher, Messages, QueueId, QueueMachine, QueueSettings,
+    Ranges, SessionId, Sifted,
 };
 
 use super::{GroupEffect, Queues};
@@ -23,20 +25,27 @@ pub(super) struct Fetching {
     pub(super) ticket: Ticket,
 }
 
+/// What is asked of the messages of a queue.
+#[derive(Debug)]
+struct Question {
+    filter: Option<Matcher>,
+    key: Option<KeySource>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Sifting {
-    /// By subscription. Those without a filter are not here.
-    filters: BTreeMap<QueueId, Matcher>,
+    /// By queue. Those that ask nothing are not here.
+    questions: BTreeMap<QueueId, Question>,
     /// In the order in which they asked. Each channel fetches one message at a time.
     fetching: Vec<Fetching>,
-    /// A filter said something since they were looked at.
+    /// Something was found since they were looked at.
     is_due: bool,
 }
 
 impl Sifting {
     pub(super) fn new(machine: &QueueMachine) -> Self {
         let mut sifting = Self::default();
-        for (queue, _) in machine.subscriptions() {
+        for queue in machine.queues() {
             sifting.created(queue, machine.settings(queue));
         }
         sifting
@@ -44,14 +53,16 @@ impl Sifting {
 
     pub(super) fn created(&mut self, queue: QueueId, settings: Option<&QueueSettings>) {
         let features = settings.and_then(|settings| settings.features.as_deref());
-        if let Some(filter) = features.and_then(|features| features.filter.as_deref()) {
-            self.filters.insert(queue.base(), Matcher::new(filter));
+        let filter = features.and_then(|it| it.filter.as_deref()).map(Matcher::new);
+        let key = features.and_then(|it| it.order.as_deref()).cloned();
+        if filter.is_some() || key.is_some() {
+            self.questions.insert(queue.base(), Question { filter, key });
         }
     }
 
     /// A queue is gone. Who fetches from it gets nothing.
     pub(super) fn dropped(&mut self, queue: QueueId) -> impl Iterator<Item = Fetching> + '_ {
-        self.filters.remove(&queue.base());
+        self.questions.remove(&queue.base());
         self.fetching.extract_if(.., move |fetching| fetching.queue.base() == queue.base())
     }
 
@@ -80,30 +91,38 @@ impl Sifting {
         })
     }
 
-    /// Which of a run's messages the filter of a subscription matches, and which not.
-    fn judge(&mut self, queue: QueueId, store: QueueId, run: &Run) -> (Ranges, Ranges) {
-        let (mut wanted, mut unwanted) = (Ranges::new(), Ranges::new());
-        let Some(matcher) = self.filters.get_mut(&queue.base()) else {
-            return (Ranges::from(run.span()), unwanted);
+    /// What is found in a run's messages.
+    fn judge(&mut self, queue: QueueId, store: QueueId, run: &Run) -> Sifted {
+        let mut sifted = Sifted { span: run.span(), unwanted: Ranges::new(), keys: Vec::new() };
+        let Some(Question { filter, key }) = self.questions.get_mut(&queue.base()) else {
+            return sifted;
         };
-        let mut before = (run.first_seq, true);
+        if key.is_some() {
+            sifted.keys.reserve_exact(run.count as usize);
+        }
+        // Where those began that do not match, one behind the other.
+        let mut unwanted_from = None;
         for (at, (head, _)) in (run.first_seq..).zip(Messages::of(store, &run.bytes)) {
-            let is_wanted = matcher.matches(head);
-            if is_wanted != before.1 {
-                let into = if before.1 { &mut wanted } else { &mut unwanted };
-                into.insert(before.0..at);
-                before = (at, is_wanted);
+            let is_wanted = filter.as_mut().is_none_or(|filter| filter.matches(head));
+            if !is_wanted {
+                unwanted_from.get_or_insert(at);
+            } else if let Some(from) = unwanted_from.take() {
+                sifted.unwanted.insert(from..at);
+            }
+            if let Some(key) = key {
+                sifted.keys.push(key.of_head(head));
             }
         }
-        let into = if before.1 { &mut wanted } else { &mut unwanted };
-        into.insert(before.0..run.span().end);
-        (wanted, unwanted)
+        if let Some(from) = unwanted_from {
+            sifted.unwanted.insert(from..run.span().end);
+        }
+        sifted
     }
 }
 
 impl Queues {
-    /// Has filters asked that are to be, and those served who waited for that. True: something is to be done.
-    pub(super) fn ask_filters(&mut self, group_effects: &mut Vec<GroupEffect>) -> bool {
+    /// Has messages asked that are to be, and those served who waited for that. True: something is to be done.
+    pub(super) fn sift_more(&mut self, group_effects: &mut Vec<GroupEffect>) -> bool {
         if std::mem::take(&mut self.sifting.is_due) && !self.sifting.fetching.is_empty() {
             self.serve_fetching(group_effects);
         }
@@ -114,7 +133,7 @@ impl Queues {
         !self.touched.is_empty()
     }
 
-    /// Who waited for a filter gets a message that it matches, or hears that there is none.
+    /// Who waited gets a message that may go out, or hears that there is none.
     fn serve_fetching(&mut self, group_effects: &mut Vec<GroupEffect>) {
         for fetching in std::mem::take(&mut self.sifting.fetching) {
             let Fetching { queue, consumer, no_ack, ticket } = fetching;
@@ -124,26 +143,25 @@ impl Queues {
         }
     }
 
-    /// A filter is asked of what has its bytes here.
+    /// What has its bytes here is asked.
     pub(super) fn sift(&mut self, level: QueueId, sift: Sift) {
         self.sifting.is_due = true;
-        let (span, mut unwanted) = match sift {
-            Sift::Settled(span) => (span, Ranges::new()),
+        let sifted = match sift {
+            Sift::Settled(span) => Sifted { span, unwanted: Ranges::new(), keys: Vec::new() },
             Sift::Read { run, is_own } => {
                 let store = self.bodies.store_of(level);
-                let (wanted, unwanted) = self.sifting.judge(level, store, &run);
-                let span = run.span();
-                self.bodies.sifted(level, run, is_own, &wanted);
-                (span, unwanted)
+                let mut sifted = self.sifting.judge(level, store, &run);
+                self.bodies.sifted(level, run, is_own, &sifted.unwanted);
+                if planted::is("filter_settles_matching") && sifted.unwanted.len() > 1 {
+                    sifted.unwanted = whole(&sifted.unwanted);
+                }
+                sifted
             }
         };
-        if planted::is("filter_settles_matching") && unwanted.len() > 1 {
-            unwanted = whole(&unwanted);
+        if !sifted.unwanted.is_empty() {
+            self.gather(sifted.unwanted.len());
         }
-        if !unwanted.is_empty() {
-            self.gather(unwanted.len());
-        }
-        self.machine.sifted(level, span, &unwanted, &mut self.effects);
+        self.machine.sifted(level, &sifted, &mut self.effects);
     }
 }
 

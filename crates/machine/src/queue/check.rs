@@ -45,6 +45,9 @@ impl Level {
             let added = all.insert_all(&ranges);
             assert_eq!(added, ranges.len(), "{ranges:?} of {:?} are {place} and more", self.id());
         }
+        if let Some(turns) = self.reader.sieve.as_ref().and_then(|sieve| sieve.turns()) {
+            turns.check();
+        }
         let mut forgotten = open;
         forgotten.remove_all(&all);
         assert!(forgotten.is_empty(), "{forgotten:?} of {:?} are nowhere", self.id());

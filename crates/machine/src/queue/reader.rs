@@ -26,6 +26,7 @@ use super::context::Context;
 use super::end::End;
 use super::open::OpenEnded;
 use super::reconcile::Books;
+use super::sieve::Sieve;
 use crate::command::{Attributes, Outcome};
 use crate::ids::QueueId;
 use crate::ranges::Ranges;
@@ -49,6 +50,8 @@ pub(crate) struct Reader {
     // Leader-local.
     pub(crate) ready: Ready,
     pub(crate) gathered: Gathered,
+    /// What is asked of messages before they go out. None: nothing is.
+    pub(crate) sieve: Option<Box<Sieve>>,
 }
 
 /// A reader at its store, for as long as it acts.
@@ -68,6 +71,15 @@ impl Reader {
             delivered: Delivered::default(),
             ready: Ready::default(),
             gathered: Gathered::default(),
+            sieve: None,
+        }
+    }
+
+    /// Messages are settled for good: others of their keys need not wait for them.
+    #[inline]
+    pub(super) fn free_keys(&mut self, settled: &Ranges) {
+        if let Some(sieve) = &mut self.sieve {
+            settled.ranges().for_each(|range| sieve.settled(range));
         }
     }
 
@@ -198,6 +210,7 @@ impl Reading<'_> {
         let open = self.reader.books.open(self.end);
         assert_eq!(open, Some(self.open().len()), "the books of a queue are wrong");
         self.drop_ready(&gone);
+        self.reader.free_keys(&gone);
         if let Some(attributes) = &mut self.reader.attributes {
             attributes.forget(&gone);
         }
@@ -234,6 +247,7 @@ impl Reading<'_> {
             return;
         }
         self.drop_ready(&dead);
+        self.reader.free_keys(&dead);
         let attributes = self.reader.attributes_mut();
         attributes.delayed.forget_all(&dead);
         attributes.leaving.insert(reason, &dead, is_leading);

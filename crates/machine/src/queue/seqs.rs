@@ -75,6 +75,21 @@ impl<'a> Seqs<'a> {
         self.left.first_range().or_else(|| self.tail())
     }
 
+    /// The first range at or after `seq`, without what is before that.
+    pub(crate) fn range_from(self, seq: u64) -> Option<Range<u64>> {
+        let tail = self.from.max(seq)..self.end;
+        self.left.ranges_from(seq).next().or_else(|| (tail.start < tail.end).then_some(tail))
+    }
+
+    /// The part of a range, counted from its start, that is wholly inside or wholly outside: its end, and which of both.
+    pub(crate) fn uniform(self, range: &Range<u64>) -> (u64, bool) {
+        if range.start >= self.from {
+            let is_in = range.start < self.end;
+            return (if is_in { range.end.min(self.end) } else { range.end }, is_in);
+        }
+        self.left.uniform(&(range.start..range.end.min(self.from)))
+    }
+
     /// Whether any number of `range` is in.
     pub fn intersects(self, range: Range<u64>) -> bool {
         let in_tail = range.start.max(self.from) < range.end.min(self.end);

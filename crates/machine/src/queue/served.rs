@@ -7,7 +7,7 @@ use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::{dispatch, dispatch_below, dispatch_within};
+use crate::scheduler::dispatch::{dispatch, dispatch_below, dispatch_turns, dispatch_within};
 use crate::settings::{Overflow, Retention};
 
 impl Queue {
@@ -28,7 +28,6 @@ impl Queue {
         self.aged_ms = 0;
         self.subscribers.forget();
         self.pace = None;
-        self.sift_again();
     }
 
     /// All that may have come have: consumers are served, or the queue is over. Who led it before may give out messages
@@ -95,8 +94,12 @@ impl Queue {
             // A message that waits for the log is not overtaken by those of lower priority.
             if !is_held_up {
                 let (reading, consumers) = (level.reading(), &mut self.consumers);
-                let below = self.sieve.as_ref().map(|sieve| sieve.to());
+                let below = reading.sifted_to();
                 match (&mut budget, below) {
+                    (budget, Some(_)) if reading.has_turns() => {
+                        let budget = budget.as_deref_mut();
+                        dispatch_turns(budget, reading, consumers, before_ms, effects);
+                    }
                     (None, None) => dispatch(reading, consumers, before_ms, effects),
                     (None, Some(below)) => {
                         dispatch_below(below, reading, consumers, before_ms, effects);
@@ -193,8 +196,7 @@ impl Queue {
         let Some(level) = self.level_mut(level).filter(|_| !released.is_empty()) else { return };
         let is_counted = counts && matches!(outcome, Outcome::Requeue | Outcome::Returned);
         if outcome.is_final() {
-            level.reader.ready.forget(released);
-            level.reader.gathered.of(outcome).insert_all(released);
+            level.reader.settle_held(released, outcome);
         } else if is_counted {
             level.reader.gathered.of(outcome).insert_all(released);
         } else {

@@ -20,7 +20,8 @@ pub(crate) fn dispatch(
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while deal(&mut reading, consumers, u64::MAX, before_ms, effects).is_some() {}
+    let fresh = |reading: &mut Reading<'_>, max| reading.pop_fresh(max, before_ms);
+    while deal(&mut reading, consumers, fresh, effects).is_some() {}
 }
 
 /// The same of messages below `below`: what a filter was asked of.
@@ -31,9 +32,13 @@ pub(crate) fn dispatch_below(
     before_ms: u64,
     effects: &mut Vec<Effect>,
 ) {
-    while let Some(max) = room(&reading, below)
-        && deal(&mut reading, consumers, max, before_ms, effects).is_some()
-    {}
+    while let Some(room) = room(&reading, below) {
+        let fresh =
+            |reading: &mut Reading<'_>, max: u64| reading.pop_fresh(max.min(room), before_ms);
+        if deal(&mut reading, consumers, fresh, effects).is_none() {
+            return;
+        }
+    }
 }
 
 /// How many of the next messages may lie below `below`. None: the first does not.
@@ -59,24 +64,53 @@ pub(crate) fn dispatch_within(
             budget.wait(reading.first_bytes());
             return;
         }
-        let Some(Popped { range, was_returned, .. }) =
-            deal(&mut reading, consumers, max, before_ms, effects)
-        else {
+        let fresh =
+            |reading: &mut Reading<'_>, fair: u64| reading.pop_fresh(fair.min(max), before_ms);
+        let Some(popped) = deal(&mut reading, consumers, fresh, effects) else { return };
+        charge(&reading, budget, &popped);
+    }
+}
+
+fn charge(reading: &Reading<'_>, budget: &mut Budget, popped: &Popped) {
+    if !(popped.was_returned && planted::is("requeue_uncharged")) {
+        reading.charge(budget, &popped.range);
+    }
+}
+
+/// The same for a queue with order by key, in turns; and as far as the budget goes, where there is one.
+pub(crate) fn dispatch_turns(
+    mut budget: Option<&mut Budget>,
+    mut reading: Reading<'_>,
+    consumers: &mut Consumers,
+    before_ms: u64,
+    effects: &mut Vec<Effect>,
+) {
+    while consumers.next_turn().is_some()
+        && let Some(run) = reading.next_turn(before_ms)
+    {
+        let affordable =
+            budget.as_ref().map_or(u64::MAX, |it| reading.affordable_of(run.clone(), it));
+        if let Some(budget) = budget.as_deref_mut().filter(|_| affordable == 0) {
+            budget.wait(reading.bytes_of(&(run.start..run.start + 1)));
             return;
+        }
+        let turn = |reading: &mut Reading<'_>, fair: u64| {
+            Some(reading.pop_turn(run, fair.min(affordable)))
         };
-        if !(was_returned && planted::is("requeue_uncharged")) {
-            reading.charge(budget, &range);
+        let Some(popped) = deal(&mut reading, consumers, turn, effects) else { return };
+        if let Some(budget) = budget.as_deref_mut() {
+            charge(&reading, budget, &popped);
         }
     }
 }
 
-/// Gives whoever has its turn a run of at most `max` messages. `None`: nothing is ready, or nobody has credit.
+/// Gives whoever has its turn what `pop` takes of at most so many messages. `None`: nothing is ready, or nobody has
+/// credit.
 #[inline]
 fn deal(
     reading: &mut Reading<'_>,
     consumers: &mut Consumers,
-    max: u64,
-    before_ms: u64,
+    pop: impl FnOnce(&mut Reading<'_>, u64) -> Option<Popped>,
     effects: &mut Vec<Effect>,
 ) -> Option<Popped> {
     if reading.waiting().is_empty() {
@@ -86,7 +120,7 @@ fn deal(
     let mut turn = consumers.next_turn()?;
     let fair =
         turn_messages(reading.waiting().len(), waiting, turn.is_alone(), turn.holder().credit);
-    let popped = reading.pop_fresh(u64::from(fair).min(max), before_ms)?;
+    let popped = pop(reading, u64::from(fair))?;
     let Popped { ref range, was_returned, returns } = popped;
     let count = (range.end - range.start) as u32;
     let holder = turn.holder();

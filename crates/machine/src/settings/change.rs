@@ -15,8 +15,8 @@
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which
-//! priorities it has, which keys it remembers, which stream it reads and what of it its
-//! filter matches.
+//! priorities it has, which keys it remembers, which stream it reads and what of it its filter matches, and the key of its
+//! order.
 
 use super::{Features, QueueSettings, Subscription};
 
@@ -32,6 +32,7 @@ impl QueueSettings {
             subscription,
             assignment,
             filter,
+            order,
             ..
         } = features(self);
         let subscription = subscription.map(|it| {
@@ -55,6 +56,7 @@ impl QueueSettings {
                 subscription,
                 assignment,
                 filter,
+                order,
                 ..features(&new)
             },
         };

@@ -1107,6 +1107,7 @@ fn features_batch() -> Batch {
         stream: None,
         subscription: None,
         assignment: None,
+        order: None,
         filter: None,
         rates: Rates::default(),
     };

@@ -1,6 +1,6 @@
 //! Filters of subscriptions: nobody is given what does not match, and it is nobody's business any more.
 
-use machine::{Filter, Retention, StreamOffset, Subscription};
+use machine::{Filter, Retention, Sifted, StreamOffset, Subscription};
 
 use super::*;
 
@@ -44,7 +44,8 @@ impl Filtered {
             let span = span.start..span.end.min(span.start + self.step);
             let unwanted = span.clone().filter(|seq| !(self.wants)(*seq));
             let unwanted: Ranges = unwanted.map(|seq| seq..seq + 1).collect();
-            self.group.leader.sifted(level, span, &unwanted, &mut self.group.effects);
+            let sifted = Sifted { span, unwanted, keys: Vec::new() };
+            self.group.leader.sifted(level, &sifted, &mut self.group.effects);
         }
         self.group.log();
         for effect in self.group.effects.drain(..) {

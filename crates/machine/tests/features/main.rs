@@ -4,6 +4,7 @@
 mod dead_letters;
 mod delays;
 mod filters;
+mod keys;
 mod lifetimes;
 mod limits;
 mod order;

@@ -35,9 +35,22 @@ struct Plan {
     readers: usize,
     /// Somebody has a subscription of it, and whether he has that set to other places.
     subscription: Option<bool>,
-    /// Consumers of the subscription: of several one at a time is served.
+    /// Consumers of the subscription: of several partitions one at a time is served.
     consumers: usize,
+    /// Most messages have a key. The subscription is given those alone, and keeps their order.
+    is_keyed: bool,
 }
+
+/// The routing key of the message with this number: a key by which order is kept, or what no filter matches.
+fn routing_key(number: u64) -> String {
+    match number % KEYS {
+        0 => "none".to_owned(),
+        key => format!("key.{key}"),
+    }
+}
+
+/// One of them is none.
+const KEYS: u64 = 6;
 
 /// Points of a stream's timeline stand 64 KiB and a second apart: what is kept is some of them.
 const PLANS: [Plan; 5] = [
@@ -51,6 +64,7 @@ const PLANS: [Plan; 5] = [
         readers: 4,
         subscription: Some(true),
         consumers: 1,
+        is_keyed: false,
     },
     Plan {
         name: "events-few",
@@ -61,7 +75,8 @@ const PLANS: [Plan; 5] = [
         writers: 2,
         readers: 2,
         subscription: Some(false),
-        consumers: 1,
+        consumers: 3,
+        is_keyed: true,
     },
     Plan {
         name: "events-young",
@@ -73,6 +88,7 @@ const PLANS: [Plan; 5] = [
         readers: 2,
         subscription: None,
         consumers: 0,
+        is_keyed: false,
     },
     PARTED,
     Plan { partition: (1, 2), ..PARTED },
@@ -89,6 +105,7 @@ const PARTED: Plan = Plan {
     readers: 1,
     subscription: Some(false),
     consumers: 2,
+    is_keyed: false,
 };
 /// A declaration that is not answered after so long is asked again over another connection.
 const TIMEOUT: Micros = 10_000_000;
@@ -322,6 +339,10 @@ impl Streams {
     /// B4: of several consumers of a partition nobody is sent anything while another holds something.
     fn subscriber_hears(&mut self, at: usize, answer: Answer) {
         let stream = self.subscribers[at].stream;
+        if PLANS[stream].partition.1 == 1 {
+            let (shelf, seen) = (&mut self.shelves[stream], &mut self.seen[stream]);
+            return self.subscribers[at].answered(answer, shelf, seen);
+        }
         let others = self.subscribers.iter().enumerate().filter(|(nth, _)| *nth != at);
         let mut of_partition = others.map(|(_, other)| other).filter(|it| it.stream == stream);
         let holder = of_partition.find_map(Subscriber::holds);

@@ -1,14 +1,13 @@
 //! What one argument of a queue may be.
 
 use machine::limits::{BURST_MAX, DEDUP_ENTRIES_MAX, PARTITIONS_MAX, TIME_MS_MAX};
-use machine::{Arguments, StreamOffset, Value};
+use machine::{Arguments, KeySource, StreamOffset, Value};
 
 use super::super::age::age_ms;
 use super::super::error::ArgumentProblem;
 use super::super::filter;
 use super::super::offset::{offset_of, word_of};
 use super::super::rate;
-use crate::message_key::KeySource;
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
@@ -178,7 +177,15 @@ pub(super) fn partition_by(value: &Value, _: &Arguments) -> Judged {
 }
 
 pub(super) fn assign(value: &Value, _: &Arguments) -> Judged {
-    one_of(value, &["shared", "partition"], ArgumentProblem::InvalidAssign)
+    one_of(value, &["shared", "partition", "key"], ArgumentProblem::InvalidAssign)
+}
+
+pub(super) fn order(value: &Value, arguments: &Arguments) -> Judged {
+    one_of(value, &["key"], ArgumentProblem::InvalidOrder)?;
+    match arguments.find(super::known::PRIORITY).and_then(Value::integer) {
+        Some(1..) => Err(ArgumentProblem::OrderWithPriorities),
+        Some(..1) | None => Ok(()),
+    }
 }
 
 pub(super) fn behind(value: &Value, _: &Arguments) -> Judged {

@@ -8,8 +8,7 @@ use machine::limits::PARTITIONS_MAX;
 use machine::{Arguments, Kind, QueueType, Value, Version};
 
 use super::super::compare;
-use crate::message_key::ARGUMENT as PARTITION_BY;
-use crate::partitions::FALLBACK;
+use crate::partitions::{BY as PARTITION_BY, FALLBACK};
 
 use super::super::error::{ArgumentProblem, DeclareError, Difference};
 use super::checks::{self, DEAD_LETTER_EXCHANGE};
@@ -55,8 +54,8 @@ pub(super) const BYTES_RATE: &str = "x-dequeue-bytes-rate";
 pub(super) const ENQUEUE_RATE: &str = "x-enqueue-rate";
 /// It is not built yet, and who asks for it is not to believe that it is at work.
 pub(super) const KEY_RATE: &str = "x-dequeue-rate-per-key";
-/// The same.
-const ORDER: &str = "x-order";
+/// By what messages keep their order where several consumers share a queue.
+pub(super) const ORDER: &str = "x-order";
 pub(super) const DEDUP: &str = "x-message-deduplication";
 pub(super) const DEDUP_TTL: &str = "x-cache-ttl";
 pub(super) const DEDUP_SIZE: &str = "x-cache-size";
@@ -92,6 +91,7 @@ const VALIDATED: &[(&str, Check)] = &[
     (ASSIGN, checks::assign),
     (FALLBACK, checks::boolean),
     (FILTER, checks::filter),
+    (ORDER, checks::order),
 ];
 
 /// What classic queues know, in the order it is compared in. The leader's locator is newer than the
@@ -111,6 +111,8 @@ const CLASSIC: &[&str] = &[
     TYPE,
     MASTER_LOCATOR,
     LEADER_LOCATOR,
+    ORDER,
+    PARTITION_BY,
 ];
 
 /// What quorum queues know, in the order it is compared in.
@@ -130,6 +132,8 @@ const QUORUM: &[&str] = &[
     DELIVERY_LIMIT,
     TTL,
     LEADER_LOCATOR,
+    ORDER,
+    PARTITION_BY,
 ];
 
 /// What streams know.
@@ -158,6 +162,8 @@ const SUBSCRIPTION: &[&str] = &[
     BEHIND,
     ASSIGN,
     FILTER,
+    ORDER,
+    PARTITION_BY,
 ];
 
 /// What every queue knows and RabbitMQ 3.10 takes for a name that nobody knows. A consumer timeout is not
@@ -248,10 +254,11 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
 }
 
 /// The argument that asks for what the cluster, or every version, has not, and its value. A cluster of some older nodes
-/// has no rates.
+/// has neither rates nor order by key.
 pub(super) fn not_there(arguments: &Arguments, agreed: Version) -> Option<(&'static str, String)> {
     let absent = if agreed >= Version::RATES { &[KEY_RATE][..] } else { RATES };
-    absent.iter().chain(&[ORDER]).find_map(|name| {
+    let order = if agreed >= Version::KEY_ORDER { &[][..] } else { &[ORDER] };
+    absent.iter().chain(order).find_map(|name| {
         let value = arguments.find(name)?;
         let text = value.text().map(str::to_owned);
         Some((*name, text.or(value.integer().map(|it| it.to_string())).unwrap_or_default()))

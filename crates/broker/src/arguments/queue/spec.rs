@@ -2,29 +2,30 @@
 
 use machine::limits::{DEDUP_ENTRIES_DEFAULT, DEDUP_ENTRIES_MAX, DEDUP_MS_DEFAULT, TIME_MS_MAX};
 use machine::{
-    Arguments, Assignment, DeadLetter, Dedup, Features, Filter, Overflow, QueueHome, QueueId,
-    QueueSettings, QueueSpec, QueueType, Rates, Retention, Retry, StreamOffset, Subscription,
-    Value,
+    Arguments, Assignment, DeadLetter, Dedup, Features, Filter, KeySource, Overflow, Queue,
+    QueueHome, QueueId, QueueSettings, QueueSpec, QueueType, Rates, Retention, Retry, StreamOffset,
+    Subscription, Value,
 };
 
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
     ASSIGN, BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP,
     DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, FILTER, GROUP_SIZE, LENGTH,
-    LENGTH_BYTES, MAX_AGE, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
+    LENGTH_BYTES, MAX_AGE, ORDER, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
     SINGLE_ACTIVE, START, TTL, partitions_of, type_of,
 };
 
 use crate::arguments::age::age_ms;
 use crate::arguments::filter;
 use crate::arguments::rate;
+use crate::partitions::named_key;
 
 /// Total: what is not valid is as if it were not there.
 pub(super) fn of(
     home: QueueHome,
     auto_delete: bool,
     arguments: &Arguments,
-    reads: Option<QueueId>,
+    reads: Option<&Queue>,
 ) -> QueueSpec {
     let asked = Asked { arguments, reads };
     let dead_letter = asked.text(DEAD_LETTER_EXCHANGE).map(|exchange| DeadLetter {
@@ -54,7 +55,7 @@ pub(super) fn of(
 struct Asked<'a> {
     arguments: &'a Arguments,
     /// The stream that it names.
-    reads: Option<QueueId>,
+    reads: Option<&'a Queue>,
 }
 
 impl<'a> Asked<'a> {
@@ -80,7 +81,7 @@ impl<'a> Asked<'a> {
         let delivery_limit =
             self.number(DELIVERY_LIMIT).map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
         let counts = matches!(queue_type, QueueType::Quorum | QueueType::Subscription);
-        let subscription = self.reads.map(|stream| self.subscription(stream));
+        let subscription = self.reads.map(|stream| self.subscription(stream.id));
         let retry = self.retry();
         let max_priority = self.number(PRIORITY);
         Features {
@@ -104,6 +105,7 @@ impl<'a> Asked<'a> {
                 .then_some(Assignment { index: 0, count: 1 }),
             filter: subscription.and_then(|_| self.filter()),
             rates: self.rates(),
+            order: self.order(subscription.is_some()),
         }
     }
 
@@ -114,6 +116,18 @@ impl<'a> Asked<'a> {
             dequeue_bytes: self.text(BYTES_RATE).and_then(rate::bytes),
             enqueue: self.text(ENQUEUE_RATE).and_then(rate::messages),
         }
+    }
+
+    /// Where the key is, if it keeps the order of messages with the same: a subscription has what its stream has, if it
+    /// names nothing else.
+    fn order(&self, is_subscription: bool) -> Option<Box<KeySource>> {
+        let is_assigned = is_subscription && self.text(ASSIGN) == Some("key");
+        let has_levels = self.number(PRIORITY).is_some_and(|max| max > 0);
+        if !(self.text(ORDER) == Some("key") || is_assigned) || has_levels {
+            return None;
+        }
+        let of_stream = || named_key(&self.reads?.arguments);
+        Some(Box::new(named_key(self.arguments).or_else(of_stream).unwrap_or_default()))
     }
 
     fn subscription(&self, stream: QueueId) -> Subscription {

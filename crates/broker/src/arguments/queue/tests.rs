@@ -278,6 +278,46 @@ fn a_name_is_judged_after_what_exists_and_before_the_arguments() {
 }
 
 #[test]
+fn order_by_key_is_kept_where_all_nodes_know_it_by_the_key_that_is_named() {
+    let mut node = Node::new();
+    let by_key = ("x-order", text("key"));
+    let refused = told(&node, &declared(&[by_key.clone()]));
+    assert!(matches!(refused, Err(DeclareError::NotImplemented { argument: "x-order", .. })));
+    node.apply(CatalogCommand::RaiseVersion { to: Version::KEY_ORDER });
+    let problem = |arguments: &[(&str, Value)]| match told(&node, &declared(arguments)) {
+        Err(DeclareError::InvalidArgument { problem, .. }) => problem,
+        other => panic!("{arguments:?}: {other:?}"),
+    };
+    assert_eq!(problem(&[("x-order", text("queue"))]), ArgumentProblem::InvalidOrder);
+    let with_levels = [by_key.clone(), ("x-max-priority", Value::I8(2))];
+    assert_eq!(problem(&with_levels), ArgumentProblem::OrderWithPriorities);
+    let of_stream = [by_key.clone(), ("x-queue-type", text("stream"))];
+    assert_eq!(problem(&of_stream), ArgumentProblem::NotForType(QueueType::Stream));
+
+    let mut key_of = |name: &str, arguments: &[(&str, Value)]| {
+        let declaration = Declaration { name: name.into(), ..declared(arguments) };
+        assert_eq!(told(&node, &declaration), Ok(()), "{arguments:?}");
+        node.apply(declaration.into_command_for(&node.catalog));
+        let made = node.catalog.queue("/", name).expect("it was made");
+        made.settings().order().map(ToString::to_string)
+    };
+    let by = |place: &str| ("x-partition-by", text(place));
+    assert_eq!(key_of("a", &[by_key.clone()]).as_deref(), Some("header:x-partition-key"));
+    let quorum = [quorum(), by_key.clone(), by("user-id")];
+    assert_eq!(key_of("b", &quorum).as_deref(), Some("user-id"));
+    assert_eq!(key_of("c", &[by("user-id")]), None, "nobody asked for order");
+    // A subscription goes by the key of its stream, if it names no other.
+    key_of("events", &[("x-queue-type", text("stream")), by("routing-key")]);
+    let reads = [("x-queue-type", text("subscription")), ("x-stream", text("events"))];
+    let with = |more: &[(&'static str, Value)]| [&reads[..], more].concat();
+    assert_eq!(key_of("d", &with(&[by_key.clone()])).as_deref(), Some("routing-key"));
+    assert_eq!(key_of("e", &with(&[("x-assign", text("key"))])).as_deref(), Some("routing-key"));
+    let named = with(&[by_key, by("header:customer")]);
+    assert_eq!(key_of("f", &named).as_deref(), Some("header:customer"));
+    assert_eq!(key_of("g", &with(&[])), None);
+}
+
+#[test]
 fn a_filter_is_judged_kept_and_part_of_what_a_subscription_is() {
     let mut node = Node::new();
     node.apply(CatalogCommand::RaiseVersion { to: Version::STREAMS });

@@ -116,7 +116,7 @@ fn copy(
                 );
             }
         }
-        partitions::place(catalog, &mut targets, key, &properties, chance.draw() as usize);
+        partitions::place(catalog, &mut targets, key, raw, chance.draw() as usize);
         let asked = Asked {
             ttl_ms: attributes::ttl_ms(&properties).unwrap_or_default(),
             priority: properties.priority.unwrap_or(0),

@@ -73,6 +73,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         subscription: None,
         assignment: None,
         filter: None,
+        order: None,
         rates: Rates::default(),
     };
     (features != Features::default()).then(|| Box::new(features))

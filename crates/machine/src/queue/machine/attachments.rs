@@ -170,6 +170,9 @@ impl Queue {
         if let Some(level) = self.level_mut(queue.priority()) {
             let mut reading = level.reading();
             held.ranges().for_each(|range| reading.take_ready(range, &mut taken));
+            if let Some(sieve) = &mut level.reader.sieve {
+                sieve.hold(&taken);
+            }
         }
         self.consumers.hold_all(consumer, queue.priority(), &taken);
         if is_attached && self.consumers.attach(consumer, spec).is_err() {

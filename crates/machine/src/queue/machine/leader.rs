@@ -10,6 +10,7 @@ use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
 use crate::queue::reader::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
+use crate::scheduler::budget::Budget;
 
 impl QueueMachine {
     /// This replica leads now, and has applied every entry of earlier leaders: everything open is
@@ -175,22 +176,32 @@ impl QueueMachine {
         // Who consumes has been served, so the budget is of now.
         let mut pace = found.pace.take();
         let mut budget = pace.as_mut().and_then(|pace| pace.out.as_mut());
-        let sieve = found.sieve.take();
         for level in found.levels_mut() {
             let id = level.id();
             let mut reading = level.reading();
-            if let (Some(sieve), Some(first)) = (&sieve, reading.waiting().first())
-                && first >= sieve.to()
+            let has_turns = reading.has_turns();
+            let turn = if has_turns { reading.next_turn(before_ms) } else { None };
+            let first = reading.waiting().first().filter(|_| !has_turns);
+            if let (Some(to), Some(first)) = (reading.sifted_to(), first)
+                && first >= to
             {
                 break;
             }
-            let has_ready = !reading.waiting().is_empty();
-            if has_ready && budget.as_deref().is_some_and(|budget| reading.affordable(budget) == 0)
-            {
+            let affordable = |budget: &Budget| match &turn {
+                Some(run) => reading.affordable_of(run.clone(), budget),
+                None => reading.affordable(budget),
+            };
+            let has_ready = first.is_some() || turn.is_some();
+            if has_ready && budget.as_deref().is_some_and(|budget| affordable(budget) == 0) {
                 // It waits for a token, and who fetches does not wait.
                 break;
             }
-            popped = reading.pop_fresh(1, before_ms).map(|popped| (id, popped));
+            let next = match turn {
+                Some(run) => Some(reading.pop_turn(run, 1)),
+                None if has_turns => None,
+                None => reading.pop_fresh(1, before_ms),
+            };
+            popped = next.map(|popped| (id, popped));
             if let Some((_, popped)) = &popped {
                 waits = reading.reader.give(&popped.range, no_ack);
                 if let Some(budget) = budget.as_deref_mut() {
@@ -204,7 +215,7 @@ impl QueueMachine {
                 break;
             }
         }
-        (found.pace, found.sieve) = (pace, sieve);
+        found.pace = pace;
         let Some((level, Popped { range, was_returned, returns })) = popped else {
             is_held_up |= found.seek_match();
             self.look_after(queue);
@@ -250,7 +261,7 @@ impl QueueMachine {
             // As in RabbitMQ: what comes back may be too much before anybody takes it.
             found.trim();
             found.serve(now_ms, effects);
-        } else if is_dispatching && found.consumers.hands_over() {
+        } else if is_dispatching && (found.consumers.hands_over() || found.has_free_keys()) {
             found.serve(now_ms, effects);
         }
         self.look_after(queue);

@@ -29,7 +29,8 @@ impl QueueMachine {
         let mut taken = Ranges::new();
         let mut returns = None;
         // What a filter was not asked of may not be anybody's.
-        let may_have = found.sieve.as_ref().is_none_or(|it| it.to() > seq);
+        let sieve = found.main.reader.sieve.as_ref().filter(|_| found.settings.has_filter());
+        let may_have = sieve.is_none_or(|it| it.to() > seq);
         if let Some(level) = found.level_mut(priority).filter(|_| may_have) {
             level.reading().take_waiting(seq..seq.saturating_add(1), &mut taken);
             let attributes = level.reader.attributes.as_ref();

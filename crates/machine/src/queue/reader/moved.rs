@@ -40,6 +40,9 @@ impl Reading<'_> {
         let stored = std::mem::take(self.reader.gathered.of(Outcome::DeadLettered));
         self.reader.gathered = Gathered::default();
         *self.reader.gathered.of(Outcome::DeadLettered) = stored;
+        if let Some(sieve) = &mut self.reader.sieve {
+            sieve.begin_again();
+        }
         if is_leading {
             let flagged = self.reader.delivered.flagged_below(self.end.0);
             self.reader.ready = Ready::lead(&self.reader.open, flagged);

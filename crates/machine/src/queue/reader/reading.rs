@@ -34,6 +34,12 @@ impl Reading<'_> {
             self.reader.ready.remove(&dead, self.end);
         }
         let waiting = attributes.delayed.lead(now_ms);
+        if let Some(sieve) = &mut self.reader.sieve {
+            // Others of their keys wait for those that came back.
+            let returned = waiting.ranges().flat_map(|range| attributes.returns.parts(range));
+            let returned = returned.filter(|(_, returns)| returns.is_some());
+            sieve.hold(&returned.map(|(part, _)| part).collect());
+        }
         if !planted::is("delay_forgotten") {
             self.reader.ready.remove_from_waiting(&waiting, self.end);
         }
@@ -43,29 +49,31 @@ impl Reading<'_> {
     /// The longest run at the front, at most `max` messages, that is alike for a consumer.
     #[inline]
     pub(crate) fn pop(&mut self, max: u64) -> Option<Popped> {
-        let Some(attributes) = &mut self.reader.attributes else {
-            let (range, was_returned) = self.reader.ready.pop(max, self.end)?;
-            return Some(Popped { range, was_returned, returns: 0 });
-        };
         let front = self.reader.ready.front(max, self.end)?;
-        let (end, returns) = attributes.returns.uniform(&front);
-        let (range, was_returned) = self.reader.ready.pop(end - front.start, self.end)?;
+        Some(self.pop_run(front))
+    }
+
+    /// The same of a run that waits.
+    #[inline]
+    pub(crate) fn pop_run(&mut self, run: Range<u64>) -> Popped {
+        let Some(attributes) = &mut self.reader.attributes else {
+            let (range, was_returned) = self.reader.ready.pop(run, self.end);
+            return Popped { range, was_returned, returns: 0 };
+        };
+        let (end, returns) = attributes.returns.uniform(&run);
+        let (range, was_returned) = self.reader.ready.pop(run.start..end, self.end);
         attributes.ready_bytes =
             attributes.ready_bytes.saturating_sub(attributes.sizes.sum(range.clone()));
         let returns = returns.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
-        Some(Popped { range, was_returned, returns })
+        Popped { range, was_returned, returns }
     }
 
-    /// The same of what may go to a client: where messages wait for the mark, no more than the log has heard of.
+    /// What may go to a client: where messages wait for the mark, no more than the log has heard of.
     #[inline]
     fn pop_allowed(&mut self, max: u64) -> Option<Popped> {
-        let delivered = &self.reader.delivered;
-        if delivered.holds_deliveries() || !delivered.is_tracked() {
-            return self.pop(max);
-        }
         let front = self.reader.ready.front(max, self.end)?;
-        let run = self.reader.delivered.allow(front)?;
-        self.pop(run.end - run.start)
+        let run = self.allowed(front)?;
+        Some(self.pop_run(run))
     }
 
     /// The same of what did not expire before `before_ms`; what did and is in front of it goes.
@@ -86,11 +94,16 @@ impl Reading<'_> {
 
     /// How many of the first messages a budget lets go.
     pub(crate) fn affordable(&self, budget: &Budget) -> u64 {
+        let front = self.reader.ready.front(budget.messages(), self.end);
+        front.map_or(0, |front| self.affordable_of(front, budget))
+    }
+
+    /// The same of a run that waits.
+    pub(crate) fn affordable_of(&self, run: Range<u64>, budget: &Budget) -> u64 {
         let messages = budget.messages();
         let sizes = self.reader.attributes.as_ref().map(|attributes| &attributes.sizes);
         let (Some(sizes), true) = (sizes, budget.counts_bytes()) else { return messages };
-        let Some(front) = self.reader.ready.front(messages, self.end) else { return 0 };
-        let parts = sizes.parts(front);
+        let parts = sizes.parts(run.start..run.end.min(run.start.saturating_add(messages)));
         budget.of(parts.map(|(part, size)| (part.end - part.start, size.unwrap_or(0))))
     }
 
@@ -100,12 +113,72 @@ impl Reading<'_> {
         front.map_or(0, |front| self.bytes_of(&front))
     }
 
+    /// Of a queue with order by key: the next messages that may go out, as far as they lie together. What expired before
+    /// `before_ms` goes as its turn comes.
+    pub(crate) fn next_turn(&mut self, before_ms: u64) -> Option<Range<u64>> {
+        loop {
+            let waiting = self.reader.ready.waiting(self.end);
+            let run = self.reader.sieve.as_mut()?.turns_mut()?.next(waiting)?;
+            let fresh = self.fresh_of(run.clone(), before_ms);
+            if fresh.start == run.start {
+                return self.allowed(fresh);
+            }
+            let Popped { range, .. } = self.pop_run(run.start..fresh.start);
+            self.reader.settle_given(range, Outcome::Expired);
+        }
+    }
+
+    /// What of a run has not expired before `before_ms`: the first such part of it.
+    fn fresh_of(&self, run: Range<u64>, before_ms: u64) -> Range<u64> {
+        let expiry = self.reader.attributes.as_ref().map(|it| &it.expiry);
+        let Some(expiry) = expiry.filter(|expiry| !expiry.is_empty()) else { return run };
+        let mut fresh = run.end..run.end;
+        for (part, time_ms) in expiry.parts(run) {
+            if time_ms.is_none_or(|time_ms| time_ms >= before_ms) {
+                fresh = part.start.min(fresh.start)..part.end;
+            } else if fresh.start < part.start {
+                break;
+            }
+        }
+        fresh
+    }
+
+    /// What of a run that waits may go to a client now.
+    #[inline]
+    fn allowed(&mut self, run: Range<u64>) -> Option<Range<u64>> {
+        let delivered = &mut self.reader.delivered;
+        let is_free = delivered.holds_deliveries() || !delivered.is_tracked();
+        if is_free { Some(run) } else { delivered.allow(run) }
+    }
+
+    /// Gives out at most `max` of a run whose turn it is.
+    pub(crate) fn pop_turn(&mut self, run: Range<u64>, max: u64) -> Popped {
+        let run = run.start..run.end.min(run.start.saturating_add(max));
+        let popped = self.pop_run(run);
+        if let Some(turns) = self.reader.sieve.as_mut().and_then(|sieve| sieve.turns_mut()) {
+            turns.take(popped.range.clone());
+        }
+        popped
+    }
+
+    /// Whether one message of each key is out at a time.
+    #[inline]
+    pub(crate) fn has_turns(&self) -> bool {
+        self.reader.sieve.as_ref().is_some_and(|sieve| sieve.turns().is_some())
+    }
+
+    /// Up to where messages may go out, where a filter is asked of each.
+    #[inline]
+    pub(crate) fn sifted_to(&self) -> Option<u64> {
+        self.reader.sieve.as_ref().map(|sieve| sieve.to())
+    }
+
     /// A budget pays for messages that go to a client.
     pub(crate) fn charge(&self, budget: &mut Budget, range: &Range<u64>) {
         budget.charge(range.end - range.start, self.bytes_of(range));
     }
 
-    fn bytes_of(&self, range: &Range<u64>) -> u64 {
+    pub(crate) fn bytes_of(&self, range: &Range<u64>) -> u64 {
         let attributes = self.reader.attributes.as_ref();
         attributes.map_or(0, |attributes| attributes.sizes.sum(range.clone()))
     }
@@ -139,6 +212,9 @@ impl Reading<'_> {
                 attributes.ready_bytes.saturating_add(attributes.bytes_of((&back).into()));
         }
         self.reader.ready.give_back(&back, was_seen);
+        if let Some(sieve) = &mut self.reader.sieve {
+            sieve.come_back(&back);
+        }
     }
 
     /// Moves what waits of a range to somebody who holds it. What is not due here yet was due where it was
@@ -242,6 +318,9 @@ impl Reader {
     #[inline]
     pub(crate) fn settle_given(&mut self, range: Range<u64>, outcome: Outcome) {
         self.ready.forget_range(range.clone());
+        if let Some(sieve) = &mut self.sieve {
+            sieve.settled(range.clone());
+        }
         self.gathered.insert(outcome, range);
     }
 
@@ -264,6 +343,14 @@ impl Reader {
         self.delivered.advance(to);
         let marked = self.gathered.settle_marked(self.delivered.marked_to());
         self.ready.forget(&marked);
+        self.free_keys(&marked);
+    }
+
+    /// Settles what somebody held: the log will hear it.
+    pub(crate) fn settle_held(&mut self, ranges: &Ranges, outcome: Outcome) {
+        self.ready.forget(ranges);
+        self.free_keys(ranges);
+        self.gathered.of(outcome).insert_all(ranges);
     }
 
     /// Whether it has something for the log.
@@ -275,6 +362,9 @@ impl Reader {
         self.ready = Ready::default();
         self.delivered.lead();
         self.gathered = Gathered::default();
+        if let Some(sieve) = &mut self.sieve {
+            sieve.begin_again();
+        }
         if let Some(attributes) = &mut self.attributes {
             attributes.leaving.follow();
             attributes.delayed.follow();

@@ -58,9 +58,9 @@ impl Ready {
         Some(front.start..front.end.min(front.start.saturating_add(max)))
     }
 
-    /// Takes the longest run at the front, at most `max` messages, that is all flagged or all not.
-    pub(crate) fn pop(&mut self, max: u64, end: End) -> Option<(Range<u64>, bool)> {
-        let mut run = self.front(max, end)?;
+    /// Takes the longest run at the front of `run`, which waits, that is all flagged or all not.
+    #[inline]
+    pub(crate) fn pop(&mut self, mut run: Range<u64>, end: End) -> (Range<u64>, bool) {
         let was_returned = if run.start < self.led_from {
             run.end = run.end.min(self.led_from);
             true
@@ -71,8 +71,8 @@ impl Ready {
             run.end = end;
             inside
         };
-        self.waiting.pop_front(run.end - run.start, end);
-        Some((run, was_returned))
+        self.waiting.remove(run.clone(), end);
+        (run, was_returned)
     }
 
     /// Settled: nobody will ask about its flag again.

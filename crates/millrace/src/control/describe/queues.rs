@@ -176,6 +176,9 @@ struct Settings {
     /// Of a subscription: how its partitions are shared, if not by whoever has room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     assign: Option<String>,
+    /// Where the key is by which its messages keep their order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    order_by_key: Option<String>,
     /// Messages that go out in a time, such as `500/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dequeue_rate: Option<String>,
@@ -444,6 +447,7 @@ impl Settings {
             assignment,
             ref filter,
             rates,
+            ref order,
         } = *features;
         if let Some(Retention { max_age_ms, max_bytes }) = stream {
             return Self { max_age_ms, max_length_bytes: max_bytes, ..known };
@@ -472,6 +476,7 @@ impl Settings {
             filter: filter.as_deref().map(shown_filter),
             seeks: subscription.map(|it| it.seeks),
             assign: assignment.map(|_| "partition".to_owned()),
+            order_by_key: order.as_ref().map(|key| key.to_string()),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates
                 .dequeue
@@ -505,6 +510,7 @@ impl Settings {
             ("When behind", self.when_behind.clone()),
             ("Seeks", self.seeks.map(|seeks| seeks.to_string())),
             ("Assign", self.assign.clone()),
+            ("Order by key", self.order_by_key.clone()),
             (
                 "Deliveries",
                 self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),

@@ -137,6 +137,11 @@ impl Shelf {
         self.end.saturating_sub(self.first)
     }
 
+    /// The message at this place, if anybody has seen it.
+    pub(super) fn id_at(&self, seq: u64) -> Option<&str> {
+        self.places.get(&seq).map(String::as_str)
+    }
+
     /// Whether nothing is left for who has read all before `next`.
     pub(super) fn is_read(&self, next: u64) -> bool {
         next.max(self.first) >= self.end
@@ -327,6 +332,7 @@ mod tests {
             subscription,
             partition: (0, 1),
             consumers: 0,
+            is_keyed: false,
         })
     }
 

@@ -7,8 +7,9 @@
 //! | B2: all from its beginning on comes, however often nodes fail | when all is quiet |
 //! | B3: its stream keeps what it has not settled | at each look |
 //! | B4: of several consumers of a partition nobody is sent anything while another holds something | at each delivery |
+//! | B5: where messages have keys nobody is sent one for the first time before those in front of it with the same key are done, nor one without | at each delivery |
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Answer, Delivery, Request, Ticket};
 use machine::{
@@ -18,7 +19,7 @@ use machine::{
 
 use super::super::{Home, Outside, id_of};
 use super::shelf::Shelf;
-use super::{At, Mood, Plan};
+use super::{At, KEYS, Mood, Plan};
 use crate::sim::VHOST;
 use crate::workload::{Chance, crc32};
 
@@ -45,6 +46,7 @@ pub(super) struct Subscriber {
     held: Vec<(At, u64)>,
     is_seeking: bool,
     may_seek: bool,
+    is_keyed: bool,
 }
 
 /// What all consumers of a subscription, or of one of its partitions, saw since it was set to where it is.
@@ -60,6 +62,8 @@ pub(super) struct Seen {
     /// All below is.
     done_below: u64,
     newest_unflagged: u64,
+    /// What came of each key and is not done with, where messages have keys.
+    of_key: BTreeMap<u64, BTreeSet<u64>>,
     /// It was asked to be set to another place: until something comes from there nobody knows where it stands.
     is_sought: bool,
 }
@@ -86,6 +90,7 @@ impl Subscriber {
             held: Vec::new(),
             is_seeking: false,
             may_seek,
+            is_keyed: plan.is_keyed,
         }
     }
 
@@ -97,6 +102,10 @@ impl Subscriber {
             .with("x-stream", text(plan.name))
             .with("x-stream-offset", text("first"));
         match plan.partition.1 {
+            ..=1 if plan.is_keyed => arguments
+                .with("x-order", text("key"))
+                .with("x-partition-by", text("routing-key"))
+                .with("x-filter", text("key.*")),
             ..=1 => arguments,
             _ => arguments.with("x-assign", text("partition")),
         }
@@ -240,9 +249,15 @@ impl Subscriber {
             return shelf.violated(format!("{} was sent {delivery:?}", self.name));
         }
         for (seq, (head, body)) in (delivery.first_seq..).zip(messages) {
-            shelf.read(seq, &id_of(head), crc32(body));
+            let id = id_of(head);
+            shelf.read(seq, &id, crc32(body));
             self.held.push(((delivery.queue, delivery.group), seq));
-            seen.comes(&self.name, delivery, seq, shelf);
+            if self.is_keyed {
+                seen.comes_with_key(&self.name, seq, key_of(&id), shelf);
+            } else {
+                seen.comes_in_order(&self.name, delivery, seq, shelf);
+            }
+            seen.comes(delivery, seq, shelf);
         }
         match self.credit.checked_sub(delivery.count) {
             Some(left) => self.credit = left,
@@ -257,7 +272,13 @@ impl Subscriber {
     /// B3, with what replicas keep now.
     pub(super) fn stands(&self, shelf: &mut Shelf, seen: &Seen) {
         let Some(from) = seen.from.filter(|_| !seen.is_sought) else { return };
-        let open = seen.done_below.max(from);
+        let Some(open) = (match self.is_keyed {
+            // What has no key is settled without coming.
+            true => seen.of_key.values().filter_map(BTreeSet::first).min().copied(),
+            false => Some(seen.done_below.max(from)),
+        }) else {
+            return;
+        };
         if shelf.first() > open {
             let (name, first) = (&self.name, shelf.first());
             let text = format!("{name} has not settled {open}, and its stream begins with {first}");
@@ -271,12 +292,13 @@ impl Subscriber {
             || (self.state == State::Attached
                 && !self.is_seeking
                 && self.held.is_empty()
-                && seen.missing(shelf).is_none())
+                && seen.missing(shelf, self.is_keyed).is_none())
     }
 
     pub(super) fn complaint(&self, shelf: &Shelf, seen: &Seen) -> String {
         let Self { name, state, home, credit, .. } = self;
-        let (end, held, missing) = (shelf.end(), self.held.len(), seen.missing(shelf));
+        let (end, held, missing) =
+            (shelf.end(), self.held.len(), seen.missing(shelf, self.is_keyed));
         format!(
             "{name} stalls: {state:?} at {home:?}, {held} held, never got {missing:?} of {end}, credit {credit}"
         )
@@ -299,25 +321,62 @@ impl Subscriber {
 
 impl Seen {
     /// The first message that never came.
-    fn missing(&self, shelf: &Shelf) -> Option<u64> {
+    fn missing(&self, shelf: &Shelf, is_keyed: bool) -> Option<u64> {
         let from = self.from.filter(|_| !self.is_sought).unwrap_or(shelf.end());
-        (from..shelf.end()).find(|seq| !self.got.contains(seq))
+        // With keys, what no reader has seen may be without.
+        let is_wanted =
+            |seq: &u64| !is_keyed || shelf.id_at(*seq).is_some_and(|id| key_of(id) != 0);
+        (from..shelf.end()).filter(|seq| !self.got.contains(seq)).find(is_wanted)
     }
 
-    fn comes(&mut self, name: &str, delivery: &Delivery, seq: u64, shelf: &mut Shelf) {
+    /// It was on its way when the subscription was set to another place.
+    fn is_old(&self, level: u8) -> bool {
+        self.level.is_some_and(|known| level < known)
+    }
+
+    /// B5.
+    fn comes_with_key(&mut self, name: &str, seq: u64, key: u64, shelf: &mut Shelf) {
+        if key == 0 {
+            shelf.violated(format!("{name} gets {seq}, which its filter does not match"));
+        }
+        let of_key = self.of_key.entry(key).or_default();
+        if self.got.contains(&seq) {
+            return;
+        }
+        if let Some(first) = of_key.first() {
+            shelf.violated(format!("{name} gets {seq} of key {key}, and {first} is not done"));
+        }
+        let later = self.got.range(seq..).find(|it| shelf.id_at(**it).map(key_of) == Some(key));
+        if let Some(later) = later {
+            shelf.violated(format!("{name} gets {seq} of key {key} behind {later}"));
+        }
+        of_key.insert(seq);
+    }
+
+    fn comes(&mut self, delivery: &Delivery, seq: u64, shelf: &mut Shelf) {
         let level = delivery.queue.priority();
-        let is_old = self.level.is_some_and(|known| level < known);
-        if is_old {
-            // It was on its way when the subscription was set to another place.
+        if self.is_old(level) {
             return;
         }
         shelf.counts.subscribed += 1;
         shelf.counts.flagged += u64::from(delivery.redelivered);
         if self.level != Some(level) {
             shelf.counts.seeks += u64::from(self.level.is_some());
-            *self = Self { level: Some(level), ..Self::default() };
+            let of_key = std::mem::take(&mut self.of_key);
+            *self = Self { level: Some(level), of_key, ..Self::default() };
         }
+        self.from = Some(self.from.unwrap_or(seq).min(seq));
+        self.got.insert(seq);
         if !delivery.redelivered {
+            self.newest_unflagged = self.newest_unflagged.max(seq);
+        }
+    }
+
+    /// B1.
+    fn comes_in_order(&self, name: &str, delivery: &Delivery, seq: u64, shelf: &mut Shelf) {
+        let level = delivery.queue.priority();
+        // From another place on all may come again.
+        if self.level == Some(level) && !delivery.redelivered {
             if self.got.contains(&seq) {
                 shelf.violated(format!("{name} got {seq} before, and gets it again unflagged"));
             }
@@ -325,18 +384,22 @@ impl Seen {
                 let newest = self.newest_unflagged;
                 shelf.violated(format!("{name} gets {seq} behind {newest}, both unflagged"));
             }
-            self.newest_unflagged = seq;
         }
-        self.from = Some(self.from.unwrap_or(seq).min(seq));
-        self.got.insert(seq);
     }
 
     fn done(&mut self, seq: u64) {
         self.done.insert(seq);
+        self.of_key.values_mut().for_each(|open| _ = open.remove(&seq));
         let mut below = self.done_below.max(self.from.unwrap_or(seq));
         while self.done.contains(&below) {
             below += 1;
         }
         self.done_below = below;
     }
+}
+
+/// Of the message with this id, as [`super::routing_key`] gives it. 0: it has none.
+fn key_of(id: &str) -> u64 {
+    let number = id.rsplit(':').next().and_then(|number| number.parse::<u64>().ok());
+    number.map_or(0, |number| number % KEYS)
 }

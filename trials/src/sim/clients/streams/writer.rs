@@ -8,7 +8,7 @@ use machine::{Attributes, Batch, GroupId};
 
 use super::super::{Home, Outside, head_of};
 use super::shelf::{Published, Shelf};
-use super::{Mood, Plan};
+use super::{Mood, Plan, routing_key};
 use crate::sim::agenda::Micros;
 use crate::workload::{Chance, crc32};
 
@@ -26,6 +26,7 @@ pub(super) struct Writer {
     name: String,
     pub(super) stream: usize,
     body_bytes: Option<usize>,
+    is_keyed: bool,
     pub(super) home: Option<Home>,
     generation: u64,
     next: u64,
@@ -43,6 +44,7 @@ impl Writer {
             name: format!("pub-{}-{}-{nth}", plan.name, plan.partition.0),
             stream,
             body_bytes: plan.body_bytes,
+            is_keyed: plan.is_keyed,
             home: None,
             generation: 0,
             next: 0,
@@ -103,7 +105,8 @@ impl Writer {
         for _ in 0..count {
             let channel = format!("{}.{}", self.name, self.generation);
             let id = format!("{channel}:{}", self.next);
-            let (head, body) = (head_of(shelf.name, &id), self.body(&id));
+            let key = if self.is_keyed { routing_key(self.next) } else { shelf.name.to_owned() };
+            let (head, body) = (head_of(&key, &id), self.body(&id));
             batch.enqueue_with(&[queue], &Attributes::default(), &[&head], &body);
             shelf.sent(
                 &id,

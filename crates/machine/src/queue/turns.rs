@@ -1,0 +1,241 @@
+//! Order by key, at the leader: of messages with the same key one is out at a time.
+//!
+//! ```text
+//!  key a:  11 ── 14 ── 15        14 and 15 wait for 11, wherever that is: ready, held, or delayed after it came back
+//!  key b:  12
+//!          13                    it has no key, and waits for nothing
+//! ```
+//!
+//! A message stands in the line of its key from when its key is known until it is settled for good. Only the first of a
+//! line may go out. A message that comes back is still the first, so others of its key wait for it, and those of other
+//! keys do not. Keys are known by their hashes: two keys with the same hash share a line, which costs them time alone.
+//!
+//! Leader-local. Where the keys come from, `sieve` says.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::seqs::Seqs;
+use crate::limits::BEHIND_KEYS_MAX;
+use crate::ranges::Ranges;
+
+/// Whose turn it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turns {
+    /// Messages that stand in lines.
+    standing: BTreeMap<u64, Standing>,
+    /// By the hash of the key.
+    lines: BTreeMap<u64, Line>,
+    /// The firsts of lines, and messages without a key, that were ready when they were put here: what may go out.
+    free: Ranges,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    key: u64,
+    /// Who stands behind it.
+    next: Option<u64>,
+    /// It was settled before it was the first. Its place is passed over.
+    is_over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    first: u64,
+    last: u64,
+}
+
+impl Turns {
+    /// The key of a message is known, or that it has none. `is_ready`: nobody holds it.
+    pub(crate) fn stand(&mut self, seq: u64, key: Option<u64>, is_ready: bool) {
+        let Some(key) = key else {
+            if is_ready {
+                self.free.insert(seq..seq + 1);
+            }
+            return;
+        };
+        if self.standing.insert(seq, Standing { key, next: None, is_over: false }).is_some() {
+            unreachable!("a message is asked for its key once");
+        }
+        match self.lines.get_mut(&key) {
+            Some(line) => {
+                let last = std::mem::replace(&mut line.last, seq);
+                let last = self.standing.get_mut(&last).expect("the last of a line stands in it");
+                last.next = Some(seq);
+            }
+            None => {
+                self.lines.insert(key, Line { first: seq, last: seq });
+                if is_ready {
+                    self.free.insert(seq..seq + 1);
+                }
+            }
+        }
+    }
+
+    /// Whether it stands in a line.
+    pub(crate) fn stands(&self, seq: u64) -> bool {
+        self.standing.contains_key(&seq)
+    }
+
+    /// It is ready again. False: it stands in no line.
+    pub(crate) fn come_back(&mut self, seq: u64) -> bool {
+        let Some(standing) = self.standing.get(&seq) else { return false };
+        if self.lines.get(&standing.key).is_some_and(|line| line.first == seq) {
+            self.free.insert(seq..seq + 1);
+        }
+        true
+    }
+
+    /// These are settled for good: it is the turn of those behind them.
+    pub(crate) fn settled(&mut self, range: Range<u64>) {
+        self.free.remove(range.clone());
+        let mut from = range.start;
+        while let Some((&seq, standing)) = self.standing.range_mut(from..range.end).next() {
+            from = seq + 1;
+            let Standing { key, next, .. } = *standing;
+            if self.lines.get(&key).is_some_and(|line| line.first == seq) {
+                self.standing.remove(&seq);
+                self.advance(key, next);
+            } else {
+                standing.is_over = true;
+            }
+        }
+    }
+
+    /// The next in line that is not settled is the first.
+    fn advance(&mut self, key: u64, mut next: Option<u64>) {
+        while let Some(seq) = next {
+            let standing = self.standing[&seq];
+            if !standing.is_over {
+                if let Some(line) = self.lines.get_mut(&key) {
+                    line.first = seq;
+                }
+                self.free.insert(seq..seq + 1);
+                return;
+            }
+            self.standing.remove(&seq);
+            next = standing.next;
+        }
+        self.lines.remove(&key);
+    }
+
+    /// Somebody has them, or they are not ready any more.
+    pub(crate) fn take(&mut self, range: Range<u64>) {
+        self.free.remove(range);
+    }
+
+    /// The first messages whose turn it is, as far as they lie together, of those that are `waiting`.
+    pub(crate) fn next(&mut self, waiting: Seqs<'_>) -> Option<Range<u64>> {
+        loop {
+            let free = self.free.first_range()?;
+            let (end, is_waiting) = waiting.uniform(&free);
+            if is_waiting {
+                return Some(free.start..end);
+            }
+            // Others took them from where they lay, or they are to be settled: if they come back, they are told of.
+            self.free.remove(free.start..end);
+        }
+    }
+
+    /// Whether nothing is known that may go out.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Whether so many wait behind others of their keys that no more are looked at.
+    pub(crate) fn is_full(&self) -> bool {
+        self.behind() >= BEHIND_KEYS_MAX
+    }
+
+    /// How many wait behind others of their keys.
+    pub(crate) fn behind(&self) -> usize {
+        self.standing.len() - self.lines.len()
+    }
+
+    /// What must be true between calls. For tests: it looks at everything.
+    pub(crate) fn check(&self) {
+        let mut stood = 0;
+        for (key, line) in &self.lines {
+            let mut at = Some(line.first);
+            let mut last = line.first;
+            assert!(!self.standing[&line.first].is_over, "the first of a line is not settled");
+            while let Some(seq) = at {
+                let standing = &self.standing[&seq];
+                assert_eq!(standing.key, *key, "who stands in a line has its key");
+                (last, at) = (seq, standing.next);
+                stood += 1;
+            }
+            assert_eq!(last, line.last, "a line ends with its last");
+        }
+        assert_eq!(stood, self.standing.len(), "who stands, stands in a line");
+        for seq in self.free.iter() {
+            if let Some(standing) = self.standing.get(&seq) {
+                assert_eq!(self.lines[&standing.key].first, seq, "only the first may go out");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Option<u64> = Some(1);
+    const B: Option<u64> = Some(2);
+
+    fn all() -> Ranges {
+        Ranges::from(1..100)
+    }
+
+    fn of(keys: &[Option<u64>]) -> Turns {
+        let mut turns = Turns::default();
+        (1..).zip(keys).for_each(|(seq, key)| turns.stand(seq, *key, true));
+        turns.check();
+        turns
+    }
+
+    #[test]
+    fn the_first_of_each_key_and_what_has_none_may_go_out() {
+        let mut turns = of(&[A, B, None, A, A, B]);
+        assert_eq!(turns.next((&all()).into()), Some(1..4));
+        assert_eq!(turns.behind(), 3);
+        turns.take(1..4);
+        assert!(turns.is_dry());
+        turns.settled(1..2);
+        assert_eq!(turns.next((&all()).into()), Some(4..5), "the next of its key");
+        turns.check();
+    }
+
+    #[test]
+    fn what_comes_back_is_still_the_first() {
+        let mut turns = of(&[A, A]);
+        turns.take(1..2);
+        assert!(turns.come_back(1));
+        assert_eq!(turns.next((&all()).into()), Some(1..2));
+        assert!(turns.come_back(2), "it stands, and it is not its turn");
+        assert!(!turns.come_back(3));
+        assert_eq!(turns.next((&all()).into()), Some(1..2));
+    }
+
+    #[test]
+    fn what_is_settled_within_a_line_is_passed_over() {
+        let mut turns = of(&[A, A, A, A]);
+        turns.take(1..2);
+        turns.settled(2..4);
+        turns.check();
+        assert!(turns.is_dry());
+        turns.settled(1..2);
+        turns.check();
+        assert_eq!(turns.next((&all()).into()), Some(4..5));
+        turns.settled(4..5);
+        turns.check();
+        assert!(turns.is_dry() && turns.behind() == 0 && turns.lines.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_wait_any_more_does_not_go_out() {
+        let mut turns = of(&[A, B, None]);
+        let waiting = Ranges::from(2..4);
+        assert_eq!(turns.next((&waiting).into()), Some(2..4));
+    }
+}
