@@ -281,7 +281,7 @@ fn a_name_is_judged_after_what_exists_and_before_the_arguments() {
 fn order_by_key_is_kept_where_all_nodes_know_it_by_the_key_that_is_named() {
     let mut node = Node::new();
     let by_key = ("x-order", text("key"));
-    let refused = told(&node, &declared(&[by_key.clone()]));
+    let refused = told(&node, &declared(std::slice::from_ref(&by_key)));
     assert!(matches!(refused, Err(DeclareError::NotImplemented { argument: "x-order", .. })));
     node.apply(CatalogCommand::RaiseVersion { to: Version::KEY_ORDER });
     let problem = |arguments: &[(&str, Value)]| match told(&node, &declared(arguments)) {
@@ -302,7 +302,10 @@ fn order_by_key_is_kept_where_all_nodes_know_it_by_the_key_that_is_named() {
         made.settings().order().map(ToString::to_string)
     };
     let by = |place: &str| ("x-partition-by", text(place));
-    assert_eq!(key_of("a", &[by_key.clone()]).as_deref(), Some("header:x-partition-key"));
+    assert_eq!(
+        key_of("a", std::slice::from_ref(&by_key)).as_deref(),
+        Some("header:x-partition-key")
+    );
     let quorum = [quorum(), by_key.clone(), by("user-id")];
     assert_eq!(key_of("b", &quorum).as_deref(), Some("user-id"));
     assert_eq!(key_of("c", &[by("user-id")]), None, "nobody asked for order");
@@ -310,7 +313,7 @@ fn order_by_key_is_kept_where_all_nodes_know_it_by_the_key_that_is_named() {
     key_of("events", &[("x-queue-type", text("stream")), by("routing-key")]);
     let reads = [("x-queue-type", text("subscription")), ("x-stream", text("events"))];
     let with = |more: &[(&'static str, Value)]| [&reads[..], more].concat();
-    assert_eq!(key_of("d", &with(&[by_key.clone()])).as_deref(), Some("routing-key"));
+    assert_eq!(key_of("d", &with(std::slice::from_ref(&by_key))).as_deref(), Some("routing-key"));
     assert_eq!(key_of("e", &with(&[("x-assign", text("key"))])).as_deref(), Some("routing-key"));
     let named = with(&[by_key, by("header:customer")]);
     assert_eq!(key_of("f", &named).as_deref(), Some("header:customer"));
