@@ -76,6 +76,9 @@ pub fn rules(definition: &FieldTable, kind: PolicyKind) -> Result<PolicyRules, S
             "dequeue-bytes-rate" => {
                 rules.rates.dequeue_bytes = Some(rate_of(name, value, rate::bytes)?);
             }
+            "dequeue-rate-per-key" => {
+                rules.rates.dequeue_per_key = Some(rate_of(name, value, rate::messages)?);
+            }
             "enqueue-rate" => rules.rates.enqueue = Some(rate_of(name, value, rate::messages)?),
             "alternate-exchange" => rules.alternate = Some(text(name, value)?),
             name if WITHOUT_MEANING.contains(&name) => {}
@@ -183,6 +186,7 @@ mod tests {
             ("dequeue-burst", FieldValue::I64(20)),
             ("dequeue-bytes-rate", text_value("2MiB/s")),
             ("enqueue-rate", text_value("10/h")),
+            ("dequeue-rate-per-key", text_value("5/s")),
         ]);
         let rules = rules(&definition, PolicyKind::User).unwrap();
         assert_eq!((rules.message_ttl_ms, rules.max_length), (Some(1000), Some(5)));
@@ -193,6 +197,7 @@ mod tests {
             dequeue_burst: Some(20),
             dequeue_bytes: Rate::new(2 << 20, 1_000),
             enqueue: Rate::new(10, 3_600_000),
+            dequeue_per_key: Rate::new(5, 1_000),
         };
         assert_eq!(rules.rates, rates);
     }
@@ -210,7 +215,7 @@ mod tests {
             ("dequeue-rate", FieldValue::I64(500)),
             ("dequeue-burst", FieldValue::I64(0)),
             ("enqueue-rate", text_value("0/s")),
-            ("dequeue-rate-per-key", text_value("5/s")),
+            ("dequeue-rate-per-key", text_value("5")),
             ("dead-letter-exchange", FieldValue::I64(1)),
         ] {
             let definition = definition(&[(name, value.clone())]);

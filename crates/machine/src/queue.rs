@@ -39,6 +39,7 @@ pub(crate) mod consumers;
 mod context;
 mod dedup;
 mod end;
+mod key_pace;
 pub(crate) mod level;
 mod machine;
 mod open;
@@ -390,6 +391,10 @@ impl Queue {
         if is_leading {
             self.pace =
                 self.rates().and_then(|it| Pace::changed(self.pace.as_deref(), &it, time_ms));
+            let per_key = self.rates().and_then(|rates| rates.dequeue_per_key);
+            if let Some(turns) = self.turns_mut() {
+                turns.change_rate(per_key, time_ms);
+            }
         }
         self.touch(time_ms);
     }

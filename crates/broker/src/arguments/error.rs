@@ -113,6 +113,8 @@ pub(crate) enum ArgumentProblem {
     InvalidOrder,
     /// Messages keep the order of their keys, or those of higher priority go first.
     OrderWithPriorities,
+    /// Nobody looks at the keys of a queue without order by key.
+    KeyRateWithoutOrder,
     /// A subscription cannot be told by it what to give out.
     InvalidFilter(FilterProblem),
     /// A queue of this type does not take this argument.

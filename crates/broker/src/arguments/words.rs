@@ -105,6 +105,7 @@ fn invalid_argument(
         }
         ArgumentProblem::InvalidAssign => "invalid_assign".to_owned(),
         ArgumentProblem::InvalidOrder => "invalid_order".to_owned(),
+        ArgumentProblem::KeyRateWithoutOrder => "\"a rate per key needs x-order: key\"".to_owned(),
         ArgumentProblem::OrderWithPriorities => {
             "\"a queue with x-max-priority has no order by key\"".to_owned()
         }

@@ -1,14 +1,18 @@
 //! A queue on the node that leads it: what goes out, what is thrown away, what falls due.
 
+use super::key_pace::KeyPace;
 use super::level::Level;
 use super::pace::Pace;
+use super::turns::Turns;
 use super::{Admitted, Effect, Queue, stream};
 use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::{dispatch, dispatch_below, dispatch_turns, dispatch_within};
-use crate::settings::{Overflow, Retention};
+use crate::scheduler::dispatch::{
+    Times, dispatch, dispatch_below, dispatch_turns, dispatch_within,
+};
+use crate::settings::{Overflow, Rate, Retention};
 
 impl Queue {
     pub(super) fn lead(&mut self, now_ms: u64) {
@@ -34,6 +38,7 @@ impl Queue {
     /// up to `tokens_from_ms`: rates let nothing go before that.
     pub(super) fn begin(&mut self, now_ms: u64, tokens_from_ms: u64, effects: &mut Vec<Effect>) {
         self.pace = self.rates().and_then(|rates| Pace::empty(&rates, tokens_from_ms));
+        self.begin_key_pace(|rate| KeyPace::empty(rate, tokens_from_ms));
         if self.has_lost {
             self.close_if_unused(true, effects);
         }
@@ -48,6 +53,14 @@ impl Queue {
     /// It came to be just now: nobody has given out anything of it.
     pub(super) fn begin_new(&mut self, now_ms: u64) {
         self.pace = self.rates().and_then(|rates| Pace::full(&rates, now_ms));
+        self.begin_key_pace(|rate| KeyPace::full(rate, now_ms));
+    }
+
+    fn begin_key_pace(&mut self, begin: impl Fn(Rate) -> KeyPace) {
+        let rate = self.rates().and_then(|rates| rates.dequeue_per_key);
+        if let Some(turns) = self.turns_mut() {
+            turns.set_pace(rate.map(begin));
+        }
     }
 
     /// Whether anything here has to do with time, limits or dead letters.
@@ -98,7 +111,8 @@ impl Queue {
                 match (&mut budget, below) {
                     (budget, Some(_)) if reading.has_turns() => {
                         let budget = budget.as_deref_mut();
-                        dispatch_turns(budget, reading, consumers, before_ms, effects);
+                        let times = Times { now_ms, before_ms };
+                        dispatch_turns(budget, reading, consumers, times, effects);
                     }
                     (None, None) => dispatch(reading, consumers, before_ms, effects),
                     (None, Some(below)) => {
@@ -298,7 +312,8 @@ impl Queue {
         }
         let levels = self.levels().filter_map(Level::next_due).min();
         let rate = self.pace.as_ref().and_then(|pace| pace.due_ms());
+        let key_rate = self.turns().and_then(Turns::due_ms);
         let drain = self.consumers.drains_until_ms();
-        [levels, self.unused_until_ms(), rate, drain].into_iter().flatten().min()
+        [levels, self.unused_until_ms(), rate, key_rate, drain].into_iter().flatten().min()
     }
 }

@@ -69,7 +69,7 @@ impl Sieve {
 
     /// Nothing was asked.
     pub(super) fn begin_again(&mut self) {
-        let turns = self.turns.is_some().then(Turns::default);
+        let turns = self.turns.take().map(Turns::begin_again);
         *self = Self { turns, ..Self::default() };
     }
 
@@ -223,10 +223,17 @@ impl Queue {
         }
     }
 
+    pub(super) fn turns(&self) -> Option<&Turns> {
+        self.main.reader.sieve.as_ref()?.turns()
+    }
+
+    pub(super) fn turns_mut(&mut self) -> Option<&mut Turns> {
+        self.main.reader.sieve.as_mut()?.turns_mut()
+    }
+
     /// Whether something may go out now that had to wait for another message of its key.
     pub(super) fn has_free_keys(&self) -> bool {
-        let turns = self.main.reader.sieve.as_ref().and_then(|sieve| sieve.turns());
-        turns.is_some_and(|turns| !turns.is_dry())
+        self.turns().is_some_and(|turns| !turns.is_dry())
     }
 
     pub(super) fn is_sought(&self) -> bool {

@@ -12,12 +12,14 @@
 //!
 //! Leader-local. Where the keys come from, `sieve` says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::key_pace::KeyPace;
 use super::seqs::Seqs;
 use crate::limits::BEHIND_KEYS_MAX;
 use crate::ranges::Ranges;
+use crate::settings::Rate;
 
 /// Whose turn it is.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,10 @@ pub(crate) struct Turns {
     lines: BTreeMap<u64, Line>,
     /// The firsts of lines, and messages without a key, that were ready when they were put here: what may go out.
     free: Ranges,
+    /// How fast the messages of each key may go. None: as they like.
+    pace: Option<Box<KeyPace>>,
+    /// Keys whose first message waits for its time.
+    late: BTreeSet<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +52,11 @@ struct Line {
 }
 
 impl Turns {
+    /// Nobody stands in any line. What went out was charged.
+    pub(super) fn begin_again(self) -> Self {
+        Self { pace: self.pace, ..Self::default() }
+    }
+
     /// The key of a message is known, or that it has none. `is_ready`: nobody holds it.
     pub(crate) fn stand(&mut self, seq: u64, key: Option<u64>, is_ready: bool) {
         let Some(key) = key else {
@@ -124,13 +135,72 @@ impl Turns {
         self.free.remove(range);
     }
 
+    /// They go out.
+    pub(crate) fn go(&mut self, range: Range<u64>) {
+        if let Some(pace) = &mut self.pace {
+            let going = self.standing.range(range.clone());
+            going.for_each(|(_, standing)| pace.take(standing.key));
+        }
+        self.free.remove(range);
+    }
+
+    /// How fast the messages of each key may go from here on.
+    pub(crate) fn set_pace(&mut self, pace: Option<KeyPace>) {
+        self.pace = pace.map(Box::new);
+        self.release(u64::MAX);
+    }
+
+    /// The rate of each key is another one from here on.
+    pub(crate) fn change_rate(&mut self, rate: Option<Rate>, now_ms: u64) {
+        match (&mut self.pace, rate) {
+            (Some(pace), Some(rate)) => pace.change(rate, now_ms),
+            (None, Some(rate)) => self.pace = Some(Box::new(KeyPace::empty(rate, now_ms))),
+            (_, None) => self.pace = None,
+        }
+        self.release(u64::MAX);
+    }
+
+    /// The keys that waited up to `now_ms` may go on.
+    fn release(&mut self, now_ms: u64) {
+        while let Some(&(due_ms, key)) = self.late.first().filter(|(due_ms, _)| *due_ms <= now_ms) {
+            self.late.remove(&(due_ms, key));
+            if let Some(line) = self.lines.get(&key) {
+                self.free.insert(line.first..line.first + 1);
+            }
+        }
+    }
+
+    /// When a key may go on that waits for nothing but its rate.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        self.late.first().map(|(due_ms, _)| *due_ms)
+    }
+
+    /// What of a run may go by the rate of each key, counted from its start. `None`: the first may not, and waits.
+    fn paced(&mut self, run: Range<u64>, now_ms: u64) -> Option<Range<u64>> {
+        let Some(pace) = &mut self.pace else { return Some(run) };
+        for (seq, standing) in self.standing.range(run.clone()) {
+            let Err(due_ms) = pace.has(standing.key, now_ms) else { continue };
+            if *seq > run.start {
+                return Some(run.start..*seq);
+            }
+            self.free.remove(*seq..*seq + 1);
+            self.late.insert((due_ms, standing.key));
+            return None;
+        }
+        Some(run)
+    }
+
     /// The first messages whose turn it is, as far as they lie together, of those that are `waiting`.
-    pub(crate) fn next(&mut self, waiting: Seqs<'_>) -> Option<Range<u64>> {
+    pub(crate) fn next(&mut self, waiting: Seqs<'_>, now_ms: u64) -> Option<Range<u64>> {
+        self.release(now_ms);
         loop {
             let free = self.free.first_range()?;
             let (end, is_waiting) = waiting.uniform(&free);
             if is_waiting {
-                return Some(free.start..end);
+                match self.paced(free.start..end, now_ms) {
+                    Some(run) => return Some(run),
+                    None => continue,
+                }
             }
             // Others took them from where they lay, or they are to be settled: if they come back, they are told of.
             self.free.remove(free.start..end);
@@ -197,12 +267,12 @@ mod tests {
     #[test]
     fn the_first_of_each_key_and_what_has_none_may_go_out() {
         let mut turns = of(&[A, B, None, A, A, B]);
-        assert_eq!(turns.next((&all()).into()), Some(1..4));
+        assert_eq!(turns.next((&all()).into(), 0), Some(1..4));
         assert_eq!(turns.behind(), 3);
         turns.take(1..4);
         assert!(turns.is_dry());
         turns.settled(1..2);
-        assert_eq!(turns.next((&all()).into()), Some(4..5), "the next of its key");
+        assert_eq!(turns.next((&all()).into(), 0), Some(4..5), "the next of its key");
         turns.check();
     }
 
@@ -211,10 +281,10 @@ mod tests {
         let mut turns = of(&[A, A]);
         turns.take(1..2);
         assert!(turns.come_back(1));
-        assert_eq!(turns.next((&all()).into()), Some(1..2));
+        assert_eq!(turns.next((&all()).into(), 0), Some(1..2));
         assert!(turns.come_back(2), "it stands, and it is not its turn");
         assert!(!turns.come_back(3));
-        assert_eq!(turns.next((&all()).into()), Some(1..2));
+        assert_eq!(turns.next((&all()).into(), 0), Some(1..2));
     }
 
     #[test]
@@ -226,7 +296,7 @@ mod tests {
         assert!(turns.is_dry());
         turns.settled(1..2);
         turns.check();
-        assert_eq!(turns.next((&all()).into()), Some(4..5));
+        assert_eq!(turns.next((&all()).into(), 0), Some(4..5));
         turns.settled(4..5);
         turns.check();
         assert!(turns.is_dry() && turns.behind() == 0 && turns.lines.is_empty());
@@ -236,6 +306,6 @@ mod tests {
     fn what_does_not_wait_any_more_does_not_go_out() {
         let mut turns = of(&[A, B, None]);
         let waiting = Ranges::from(2..4);
-        assert_eq!(turns.next((&waiting).into()), Some(2..4));
+        assert_eq!(turns.next((&waiting).into(), 0), Some(2..4));
     }
 }

@@ -127,7 +127,7 @@ mod tests {
             dequeue: per_second(10),
             dequeue_burst,
             dequeue_bytes: per_second(1_000),
-            enqueue: None,
+            ..Rates::default()
         };
         let budget = budget(&rates);
         // A burst of bytes is 100.

@@ -77,16 +77,23 @@ fn charge(reading: &Reading<'_>, budget: &mut Budget, popped: &Popped) {
     }
 }
 
+/// When it is, and before when something must have expired that is thrown away, ms since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) now_ms: u64,
+    pub(crate) before_ms: u64,
+}
+
 /// The same for a queue with order by key, in turns; and as far as the budget goes, where there is one.
 pub(crate) fn dispatch_turns(
     mut budget: Option<&mut Budget>,
     mut reading: Reading<'_>,
     consumers: &mut Consumers,
-    before_ms: u64,
+    times: Times,
     effects: &mut Vec<Effect>,
 ) {
     while consumers.next_turn().is_some()
-        && let Some(run) = reading.next_turn(before_ms)
+        && let Some(run) = reading.next_turn(times)
     {
         let affordable =
             budget.as_ref().map_or(u64::MAX, |it| reading.affordable_of(run.clone(), it));

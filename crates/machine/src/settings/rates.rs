@@ -62,6 +62,8 @@ pub struct Rates {
     pub dequeue_bytes: Option<Rate>,
     /// Messages that publishers may publish.
     pub enqueue: Option<Rate>,
+    /// Messages of each key that are delivered, in a queue with order by key. In others it means nothing.
+    pub dequeue_per_key: Option<Rate>,
 }
 
 // Which parts follow: one bit each.
@@ -69,7 +71,8 @@ const DEQUEUE: u8 = 1;
 const BURST: u8 = 1 << 1;
 const BYTES: u8 = 1 << 2;
 const ENQUEUE: u8 = 1 << 3;
-const BITS: u8 = (1 << 4) - 1;
+const PER_KEY: u8 = 1 << 4;
+const BITS: u8 = (1 << 5) - 1;
 
 impl Rates {
     pub fn is_none(&self) -> bool {
@@ -95,20 +98,22 @@ impl Rates {
             dequeue_burst: least(self.dequeue_burst, other.dequeue_burst, u64::min),
             dequeue_bytes: least(self.dequeue_bytes, other.dequeue_bytes, Rate::slower),
             enqueue: least(self.enqueue, other.enqueue, Rate::slower),
+            dequeue_per_key: least(self.dequeue_per_key, other.dequeue_per_key, Rate::slower),
         }
     }
 
     /// Bits, then the numbers that the bits announce.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let Self { dequeue, dequeue_burst, dequeue_bytes, enqueue } = *self;
+        let Self { dequeue, dequeue_burst, dequeue_bytes, enqueue, dequeue_per_key } = *self;
         let bits = [
             (dequeue.is_some(), DEQUEUE),
             (dequeue_burst.is_some(), BURST),
             (dequeue_bytes.is_some(), BYTES),
             (enqueue.is_some(), ENQUEUE),
+            (dequeue_per_key.is_some(), PER_KEY),
         ];
         out.push(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
-        for rate in [dequeue, dequeue_bytes, enqueue].into_iter().flatten() {
+        for rate in [dequeue, dequeue_bytes, enqueue, dequeue_per_key].into_iter().flatten() {
             put_u64(out, rate.count);
             put_u64(out, rate.per_ms);
         }
@@ -132,11 +137,12 @@ impl Rates {
         let dequeue = rate(reader, DEQUEUE)?;
         let dequeue_bytes = rate(reader, BYTES)?;
         let enqueue = rate(reader, ENQUEUE)?;
+        let dequeue_per_key = rate(reader, PER_KEY)?;
         let dequeue_burst = if bits & BURST != 0 { Some(reader.u64()?) } else { None };
         if dequeue_burst.is_some_and(|burst| !(1..=BURST_MAX).contains(&burst)) {
             return Err(reader.corrupt());
         }
-        Ok(Self { dequeue, dequeue_burst, dequeue_bytes, enqueue })
+        Ok(Self { dequeue, dequeue_burst, dequeue_bytes, enqueue, dequeue_per_key })
     }
 }
 
@@ -175,6 +181,7 @@ mod tests {
             dequeue_burst: Some(7),
             dequeue_bytes: Some(rate(1 << 20, 1_000)),
             enqueue: Some(rate(10, 3_600_000)),
+            dequeue_per_key: Some(rate(5, 1_000)),
         };
         for rates in [all, Rates::default(), Rates { dequeue: None, ..all }] {
             let mut out = Vec::new();
@@ -186,6 +193,6 @@ mod tests {
         put_u64(&mut never, 0);
         put_u64(&mut never, 1_000);
         assert!(Rates::read(&mut Reader::new(&never, "test")).is_err(), "no message ever");
-        assert!(Rates::read(&mut Reader::new(&[1 << 4], "test")).is_err(), "another version");
+        assert!(Rates::read(&mut Reader::new(&[1 << 5], "test")).is_err(), "another version");
     }
 }

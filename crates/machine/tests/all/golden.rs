@@ -544,6 +544,7 @@ fn rates() -> Rates {
         dequeue_burst: Some(50),
         dequeue_bytes: Rate::new(2 << 20, 60_000),
         enqueue: Rate::new(10, 3_600_000),
+        dequeue_per_key: None,
     }
 }
 

@@ -270,6 +270,37 @@ fn a_rate_lets_out_what_has_its_turn() {
     assert_eq!(of.numbers(), [4]);
 }
 
+#[test]
+fn each_key_has_a_rate_of_its_own_and_waits_without_holding_up_others() {
+    let dequeue_per_key = machine::Rate::new(10, 1_000);
+    let rates = machine::Rates { dequeue_per_key, ..Default::default() };
+    let mut of = Ordered::new(Features { rates, ..Features::default() }, |seq| Some(seq % 2));
+    of.attach(1, ConsumerSpec { no_ack: true, ..credit(100) });
+    of.publish(4);
+    assert_eq!(of.numbers(), [1, 2]);
+    of.pass(99);
+    assert_eq!(of.numbers(), []);
+    of.pass(1);
+    assert_eq!(of.numbers(), [3, 4]);
+    of.fail_over(&[]);
+    of.attach(2, ConsumerSpec { no_ack: true, ..credit(100) });
+    of.publish(1);
+    assert_eq!(of.numbers(), [], "a new leader has no tokens");
+    of.pass(100);
+    assert_eq!(of.numbers(), [5]);
+    for _ in 0..20 {
+        of.publish(1);
+    }
+    let mut count = 0;
+    for _ in 0..30 {
+        of.pass(100);
+        let now = of.numbers();
+        assert!(now.len() <= 2, "one of each key in a tenth of a second: {now:?}");
+        count += now.len();
+    }
+    assert_eq!(count, 20);
+}
+
 /// Numbers that look like chance.
 struct Chance(u64);
 

@@ -142,6 +142,7 @@ fn rates(queue: &Queue) -> Option<Value> {
         "dequeue": text(rates.dequeue),
         "dequeue_burst": burst,
         "dequeue_bytes": text(rates.dequeue_bytes),
+        "dequeue_per_key": text(rates.dequeue_per_key),
         "enqueue": text(rates.enqueue),
     }))
 }

@@ -46,6 +46,8 @@ Examples:
                                               another broker, one line of JSON
   millrace bench --url 'amqps://guest:guest@localhost?cacertfile=ca.pem'
                                               under TLS; what it costs here and in the server is in the report
+  millrace bench --keys 10000 --consumers 8 --argument x-order=key --argument x-partition-by=correlation-id
+                                              a queue with order by key
   millrace bench --priorities 10              a queue with x-max-priority, random priorities
   millrace bench --argument x-message-ttl=60000
                                               a queue with any argument
@@ -145,6 +147,9 @@ pub(crate) struct Args {
     /// Give each message its own message-id
     #[arg(long)]
     message_ids: bool,
+    /// Give each message one of so many keys at random, as its correlation-id
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keys: Option<u32>,
     /// Delay messages (x-delay): each is due at a random moment in this interval after the start
     #[arg(long, value_name = "FROM..TO", value_parser = options::span, requires = "count")]
     delay: Option<options::Span>,

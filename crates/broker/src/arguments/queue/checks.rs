@@ -204,6 +204,14 @@ pub(super) fn rate(value: &Value, _: &Arguments) -> Judged {
     rate::messages(&text).map(|_| ()).ok_or(ArgumentProblem::InvalidRate(text))
 }
 
+/// Keys are known where messages keep their order.
+pub(super) fn key_rate(value: &Value, arguments: &Arguments) -> Judged {
+    rate(value, arguments)?;
+    let is_key = |name| arguments.find(name).and_then(Value::text) == Some("key");
+    let is_ordered = is_key(super::known::ORDER) || is_key(super::known::ASSIGN);
+    if is_ordered { Ok(()) } else { Err(ArgumentProblem::KeyRateWithoutOrder) }
+}
+
 pub(super) fn bytes_rate(value: &Value, _: &Arguments) -> Judged {
     let text = word(value)?;
     rate::bytes(&text).map(|_| ()).ok_or(ArgumentProblem::InvalidBytesRate(text))

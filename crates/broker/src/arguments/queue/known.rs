@@ -52,7 +52,7 @@ pub(super) const RATE: &str = "x-dequeue-rate";
 pub(super) const BURST: &str = "x-dequeue-burst";
 pub(super) const BYTES_RATE: &str = "x-dequeue-bytes-rate";
 pub(super) const ENQUEUE_RATE: &str = "x-enqueue-rate";
-/// It is not built yet, and who asks for it is not to believe that it is at work.
+/// Of a queue with order by key.
 pub(super) const KEY_RATE: &str = "x-dequeue-rate-per-key";
 /// By what messages keep their order where several consumers share a queue.
 pub(super) const ORDER: &str = "x-order";
@@ -179,6 +179,7 @@ const BEYOND: &[(&str, Check)] = &[
     (BURST, checks::burst),
     (BYTES_RATE, checks::bytes_rate),
     (ENQUEUE_RATE, checks::rate),
+    (KEY_RATE, checks::key_rate),
 ];
 
 /// What makes a queue's messages wait. Streams do not take it: who reads one has its own pace.
@@ -187,7 +188,7 @@ pub(super) const RATES: &[&str] = &[RATE, BURST, BYTES_RATE, ENQUEUE_RATE, KEY_R
 /// Of these, what is compared: as later versions of RabbitMQ do. The plugin that knows the others does
 /// not compare them.
 const COMPARED_BEYOND: &[&str] =
-    &[RETRY_TYPE, RETRY_MIN, RETRY_MAX, RATE, BURST, BYTES_RATE, ENQUEUE_RATE];
+    &[RETRY_TYPE, RETRY_MIN, RETRY_MAX, RATE, BURST, BYTES_RATE, ENQUEUE_RATE, KEY_RATE];
 
 fn known_to(queue_type: QueueType) -> &'static [&'static str] {
     match queue_type {
@@ -253,10 +254,10 @@ pub(super) fn validate(vhost: &str, name: &str, arguments: &Arguments) -> Result
     BEYOND.iter().try_for_each(|(argument, check)| judge(argument, *check))
 }
 
-/// The argument that asks for what the cluster, or every version, has not, and its value. A cluster of some older nodes
-/// has neither rates nor order by key.
+/// The argument that asks for what the cluster has not, and its value. A cluster of some older nodes has neither rates nor
+/// order by key.
 pub(super) fn not_there(arguments: &Arguments, agreed: Version) -> Option<(&'static str, String)> {
-    let absent = if agreed >= Version::RATES { &[KEY_RATE][..] } else { RATES };
+    let absent = if agreed >= Version::RATES { &[][..] } else { RATES };
     let order = if agreed >= Version::KEY_ORDER { &[][..] } else { &[ORDER] };
     absent.iter().chain(order).find_map(|name| {
         let value = arguments.find(name)?;

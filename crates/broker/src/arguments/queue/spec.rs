@@ -10,9 +10,9 @@ use machine::{
 use super::checks::{DEAD_LETTER_EXCHANGE, start_of};
 use super::known::{
     ASSIGN, BEHIND, BURST, BYTES_RATE, CLUSTER_SIZE, CONSUMER_TIMEOUT, DEAD_LETTER_KEY, DEDUP,
-    DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, FILTER, GROUP_SIZE, LENGTH,
-    LENGTH_BYTES, MAX_AGE, ORDER, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN, RETRY_TYPE,
-    SINGLE_ACTIVE, START, TTL, partitions_of, type_of,
+    DEDUP_SIZE, DEDUP_TTL, DELIVERY_LIMIT, ENQUEUE_RATE, EXPIRES, FILTER, GROUP_SIZE, KEY_RATE,
+    LENGTH, LENGTH_BYTES, MAX_AGE, ORDER, OVERFLOW, PRIORITY, RATE, RETRY_MAX, RETRY_MIN,
+    RETRY_TYPE, SINGLE_ACTIVE, START, TTL, partitions_of, type_of,
 };
 
 use crate::arguments::age::age_ms;
@@ -115,6 +115,7 @@ impl<'a> Asked<'a> {
             dequeue_burst: self.number(BURST).filter(|count| rate::is_burst(*count)),
             dequeue_bytes: self.text(BYTES_RATE).and_then(rate::bytes),
             enqueue: self.text(ENQUEUE_RATE).and_then(rate::messages),
+            dequeue_per_key: self.text(KEY_RATE).and_then(rate::messages),
         }
     }
 

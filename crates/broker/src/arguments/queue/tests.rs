@@ -169,8 +169,17 @@ fn rates_are_taken_when_all_nodes_know_them() {
     assert_eq!(told(&node, &declared(&rated[1..2])), refusal("x-dequeue-burst", "20"));
     node.apply(CatalogCommand::RaiseVersion { to: Version::RATES });
     assert_eq!(told(&node, &declared(&rated)), Ok(()));
-    let by_key = declared(&[("x-dequeue-rate-per-key", text("5/s"))]);
-    assert_eq!(told(&node, &by_key), refusal("x-dequeue-rate-per-key", "5/s"));
+    let of_key = [("x-dequeue-rate-per-key", text("5/s")), ("x-order", text("key"))];
+    let Err(DeclareError::InvalidArgument { problem, .. }) = told(&node, &declared(&of_key[..1]))
+    else {
+        panic!("it was taken")
+    };
+    assert_eq!(problem, ArgumentProblem::KeyRateWithoutOrder);
+    let by_key = declared(&of_key);
+    assert_eq!(told(&node, &by_key), Ok(()));
+    let spec = spec::of(by_key.home(), false, &by_key.arguments, None);
+    let rates = spec.settings.features.map(|features| features.rates);
+    assert_eq!(rates.and_then(|rates| rates.dequeue_per_key), Rate::new(5, 1_000));
     node.apply(declared(&rated).into_command(Version::RATES));
     let queue = node.catalog.queue("/", "q").expect("it was declared");
     let rates = Rates {
@@ -178,6 +187,7 @@ fn rates_are_taken_when_all_nodes_know_them() {
         dequeue_burst: Some(20),
         dequeue_bytes: Rate::new(2 << 20, 1_000),
         enqueue: Rate::new(10, 3_600_000),
+        dequeue_per_key: None,
     };
     assert_eq!(queue.features().map(|features| features.rates), Some(rates));
     let target = queue.target();

@@ -11,6 +11,7 @@ use crate::queue::reader::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
+use crate::scheduler::dispatch::Times;
 
 impl QueueMachine {
     /// This replica leads now, and has applied every entry of earlier leaders: everything open is
@@ -180,7 +181,8 @@ impl QueueMachine {
             let id = level.id();
             let mut reading = level.reading();
             let has_turns = reading.has_turns();
-            let turn = if has_turns { reading.next_turn(before_ms) } else { None };
+            let turn =
+                if has_turns { reading.next_turn(Times { now_ms, before_ms }) } else { None };
             let first = reading.waiting().first().filter(|_| !has_turns);
             if let (Some(to), Some(first)) = (reading.sifted_to(), first)
                 && first >= to

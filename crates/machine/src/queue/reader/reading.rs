@@ -13,6 +13,7 @@ use crate::queue::end::End;
 use crate::queue::seqs::Seqs;
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
+use crate::scheduler::dispatch::Times;
 
 /// Messages that are given out together.
 pub(crate) struct Popped {
@@ -113,13 +114,14 @@ impl Reading<'_> {
         front.map_or(0, |front| self.bytes_of(&front))
     }
 
-    /// Of a queue with order by key: the next messages that may go out, as far as they lie together. What expired before
-    /// `before_ms` goes as its turn comes.
-    pub(crate) fn next_turn(&mut self, before_ms: u64) -> Option<Range<u64>> {
+    /// Of a queue with order by key: the next messages that may go out, as far as they lie together. What has
+    /// expired goes as its turn comes.
+    pub(crate) fn next_turn(&mut self, times: Times) -> Option<Range<u64>> {
         loop {
             let waiting = self.reader.ready.waiting(self.end);
-            let run = self.reader.sieve.as_mut()?.turns_mut()?.next(waiting)?;
-            let fresh = self.fresh_of(run.clone(), before_ms);
+            let turns = self.reader.sieve.as_mut()?.turns_mut()?;
+            let run = turns.next(waiting, times.now_ms)?;
+            let fresh = self.fresh_of(run.clone(), times.before_ms);
             if fresh.start == run.start {
                 return self.allowed(fresh);
             }
@@ -156,7 +158,7 @@ impl Reading<'_> {
         let run = run.start..run.end.min(run.start.saturating_add(max));
         let popped = self.pop_run(run);
         if let Some(turns) = self.reader.sieve.as_mut().and_then(|sieve| sieve.turns_mut()) {
-            turns.take(popped.range.clone());
+            turns.go(popped.range.clone());
         }
         popped
     }

@@ -63,6 +63,11 @@ const SETTINGS: &[Setting] = &[
         of_rules: |rules| rate(rules.rates.dequeue_bytes),
     },
     Setting {
+        name: "dequeue-rate-per-key",
+        of_spec: |spec| feature(spec, |it| rate(it.rates.dequeue_per_key)),
+        of_rules: |rules| rate(rules.rates.dequeue_per_key),
+    },
+    Setting {
         name: "enqueue-rate",
         of_spec: |spec| feature(spec, |it| rate(it.rates.enqueue)),
         of_rules: |rules| rate(rules.rates.enqueue),

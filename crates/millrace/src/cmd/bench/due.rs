@@ -73,6 +73,11 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
+    /// 0 to below `count`, which is not 0.
+    pub(super) fn below(&mut self, count: u64) -> u64 {
+        self.number() % count
+    }
+
     /// 0 to `highest`.
     pub(super) fn within(&mut self, highest: u8) -> u8 {
         (self.number() % (u64::from(highest) + 1)) as u8

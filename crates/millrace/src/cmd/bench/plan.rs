@@ -60,6 +60,7 @@ pub(super) struct Parameters {
     pub(super) priorities: Option<u8>,
     pub(super) expiration_ms: Option<u64>,
     pub(super) message_ids: bool,
+    pub(super) keys: Option<u32>,
     /// From and to, in seconds after the start.
     pub(super) delay_s: Option<(f64, f64)>,
 }
@@ -109,6 +110,7 @@ impl Plan {
             priorities: args.priorities,
             expiration_ms: args.expiration,
             message_ids: args.message_ids,
+            keys: args.keys,
             delay_s: args.delay.map(|span| (span.from.as_secs_f64(), span.to.as_secs_f64())),
         };
         let mut arguments = FieldTable::new();
@@ -176,9 +178,9 @@ impl Plan {
 
     /// What messages have besides their body, in a run that began at `start_ns`.
     pub(super) fn extras(&self, start_ns: u64) -> Extras {
-        let Parameters { priorities, expiration_ms, message_ids, .. } = self.parameters;
+        let Parameters { priorities, expiration_ms, message_ids, keys, .. } = self.parameters;
         let due = self.due(start_ns);
-        Extras { priorities, expiration_ms, has_message_ids: message_ids, due }
+        Extras { priorities, expiration_ms, has_message_ids: message_ids, keys, due }
     }
 
     /// When delayed messages of a run that began at `start_ns` are due.

@@ -34,12 +34,16 @@ pub(super) struct Extras {
     pub(super) priorities: Option<u8>,
     pub(super) expiration_ms: Option<u64>,
     pub(super) has_message_ids: bool,
+    /// One of so many keys, as correlation-id.
+    pub(super) keys: Option<u32>,
     /// A time at which the message is due; it takes the place of the time in the body.
     pub(super) due: Option<Due>,
 }
 
 /// Where a message-id stands until there is one.
 const ID_PLACE: [u8; 16] = *b"################";
+/// Where a key stands until there is one.
+const KEY_PLACE: [u8; 16] = *b"$$$$$$$$$$$$$$$$";
 /// Where milliseconds stand until they are known: digits, or the four bytes behind the header's name.
 const DIGITS_PLACE: [u8; 8] = *b"@@@@@@@@";
 const DELAY_NAME: &str = "x-delay";
@@ -54,6 +58,9 @@ pub(super) struct Stencil {
     stamps: Option<Vec<usize>>,
     /// Where the message-ids are, if there are any.
     ids: Vec<usize>,
+    /// Where the keys are, and how many there are.
+    keys: Vec<usize>,
+    key_count: u64,
     /// Where the milliseconds until a message is due are, if it has such.
     dues: Vec<usize>,
     due: Option<Due>,
@@ -82,6 +89,8 @@ impl Stencil {
             starts: vec![0],
             stamps: None,
             ids: Vec::new(),
+            keys: Vec::new(),
+            key_count: extras.keys.map_or(1, u64::from),
             dues: Vec::new(),
             due: extras.due,
             // Numbers grow slower than the time: the ids of two runs differ.
@@ -100,6 +109,9 @@ impl Stencil {
             };
             if extras.has_message_ids {
                 ring.ids.push(find(&ID_PLACE));
+            }
+            if extras.keys.is_some() {
+                ring.keys.push(find(&KEY_PLACE));
             }
             match extras.due.map(|due| due.how) {
                 Some(How::Delayed) => ring.dues.push(find(&DELAY_PLACE) + DELAY_PLACE.len()),
@@ -146,6 +158,12 @@ impl Stencil {
                 write_hex(self.next_id, &mut self.bytes[*at..*at + ID_PLACE.len()]);
             }
         }
+        if let Some(keys) = self.keys.get(first..last) {
+            for at in keys {
+                let key = self.chance.below(self.key_count);
+                write_hex(key, &mut self.bytes[*at..*at + KEY_PLACE.len()]);
+            }
+        }
         self.at = if last == self.starts.len() - 1 { 0 } else { last };
         &self.bytes[self.starts[first]..self.starts[last]]
     }
@@ -177,6 +195,7 @@ fn message(
         headers: (how == Some(How::Delayed)).then_some(headers),
         priority: extras.priorities.map(|_| priority),
         message_id: extras.has_message_ids.then_some(place(&ID_PLACE)),
+        correlation_id: extras.keys.map(|_| place(&KEY_PLACE)),
         expiration: match how {
             Some(How::Expires) => Some(place(&DIGITS_PLACE)),
             Some(How::Delayed) | None => expiration.as_deref(),

@@ -187,6 +187,9 @@ struct Settings {
     dequeue_burst: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dequeue_bytes_rate: Option<String>,
+    /// Messages of each key that go out in a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dequeue_rate_per_key: Option<String>,
     /// Messages that come in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     enqueue_rate: Option<String>,
@@ -482,6 +485,7 @@ impl Settings {
                 .dequeue
                 .map(|rate| rates.dequeue_burst.unwrap_or(rate.default_burst())),
             dequeue_bytes_rate: rates.dequeue_bytes.map(rate::shown),
+            dequeue_rate_per_key: rates.dequeue_per_key.map(rate::shown),
             enqueue_rate: rates.enqueue.map(rate::shown),
             ..known
         }
@@ -514,6 +518,10 @@ impl Settings {
             (
                 "Deliveries",
                 self.dequeue_rate.as_ref().map(|rate| at_most(rate, self.dequeue_burst)),
+            ),
+            (
+                "Deliveries of a key",
+                self.dequeue_rate_per_key.as_ref().map(|rate| at_most(rate, None)),
             ),
             ("Delivered bytes", self.dequeue_bytes_rate.as_ref().map(|rate| at_most(rate, None))),
             ("Publishes", self.enqueue_rate.as_ref().map(|rate| at_most(rate, None))),
