@@ -158,7 +158,9 @@ impl Sieve {
     /// These are settled for good.
     pub(super) fn settled(&mut self, range: Range<u64>) {
         let Some(turns) = &mut self.turns else { return };
-        self.unknown.remove(range.clone());
+        if !self.unknown.is_empty() {
+            self.unknown.remove(range.clone());
+        }
         turns.settled(range);
     }
 }

@@ -99,7 +99,13 @@ impl Turns {
 
     /// These are settled for good: it is the turn of those behind them.
     pub(crate) fn settled(&mut self, range: Range<u64>) {
-        self.free.remove(range.clone());
+        if !self.free.is_empty() {
+            self.free.remove(range.clone());
+        }
+        // What a consumer has settled is told of twice: when it does, and when the log has it.
+        if self.standing.first_key_value().is_none_or(|(first, _)| *first >= range.end) {
+            return;
+        }
         let mut from = range.start;
         while let Some((&seq, standing)) = self.standing.range_mut(from..range.end).next() {
             from = seq + 1;
