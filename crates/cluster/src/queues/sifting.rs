@@ -5,7 +5,6 @@
 //! turn it is not. A client that fetches waits here until something may go out or nothing is left.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use machine::{
     ConsumerId, GroupId, KeySource, Matcher, Messages, QueueId, QueueMachine, QueueSettings,
@@ -152,8 +151,10 @@ impl Queues {
                 let store = self.bodies.store_of(level);
                 let mut sifted = self.sifting.judge(level, store, &run);
                 self.bodies.sifted(level, run, is_own, &sifted.unwanted);
-                if planted::is("filter_settles_matching") && sifted.unwanted.len() > 1 {
-                    sifted.unwanted = whole(&sifted.unwanted);
+                if planted::is("filter_settles_matching")
+                    && let Some(first) = sifted.unwanted.first()
+                {
+                    sifted.unwanted.insert(first..sifted.span.end);
                 }
                 sifted
             }
@@ -163,10 +164,4 @@ impl Queues {
         }
         self.machine.sifted(level, &sifted, &mut self.effects);
     }
-}
-
-/// From the first to the last of them.
-fn whole(ranges: &Ranges) -> Ranges {
-    let span: Option<Range<u64>> = ranges.first().zip(ranges.last()).map(|(a, b)| a..b + 1);
-    span.map(Ranges::from).unwrap_or_default()
 }
