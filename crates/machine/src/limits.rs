@@ -140,6 +140,8 @@ pub const FILTER_BYTES_MAX: usize = 1024;
 pub const SIFTED_MESSAGES_MAX: u64 = 4096;
 /// Messages of a queue with order by key that wait behind others of their keys: then nothing behind these is looked at.
 pub const BEHIND_KEYS_MAX: usize = 65_536;
+/// The weight of a consumer among others of the same partitions.
+pub const CONSUMER_WEIGHT_MAX: u16 = 1000;
 /// Keys of a queue with a rate for each whose tokens are counted: another one waits until one has all of its own.
 pub const KEY_BUCKETS_MAX: usize = 65_536;
 

@@ -2,6 +2,7 @@
 
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
+use machine::limits::CONSUMER_WEIGHT_MAX;
 use machine::{AttachError, ConsumerSpec, Partition, Queue, QueueType, StreamOffset};
 
 use super::caller::Caller;
@@ -19,6 +20,9 @@ use crate::connection::names::Names;
 use crate::connection::tickets::Waiting;
 use crate::errors::{Failure, exclusive_use, no_queue, not_done, not_of_streams, precondition};
 use crate::values::type_name;
+
+/// Of a consumer of partitions that are assigned.
+const WEIGHT: &str = "x-weight";
 
 /// A consumer whose queue is asked to serve it, one partition after another.
 #[derive(Debug)]
@@ -116,7 +120,8 @@ impl Deliveries {
         }
         let priority = if start.is_some() { 0 } else { priority(caller, &queue, consume)? };
         ack_timeout.expect(&caller.client.config, found);
-        let how = (priority, start);
+        let weight = weight(caller, found, consume)?;
+        let how = How { priority, start, weight };
         let has_several = found.partition_count() > 1;
         Ok(Some(match has_several {
             false => self.attach(caller, consumers, found, tag, how, consume),
@@ -131,7 +136,7 @@ impl Deliveries {
         consumers: &mut Consumers,
         queue: &Queue,
         tag: String,
-        how: (i32, Option<StreamOffset>),
+        how: How,
         consume: &basic::Consume<'_>,
     ) -> Attaching {
         let number = consumers.draw();
@@ -142,7 +147,7 @@ impl Deliveries {
         let spec = spec_of(credit, how, consume);
         if let Some(consumer) = consumers.find_mut(number) {
             consumer.is_single_active = is_single_active(queue);
-            consumer.is_reading = how.1.is_some();
+            consumer.is_reading = how.start.is_some();
             consumer.spec = spec;
             consumer.takes_all = consume.arguments.find(offset::PARTITION).is_none();
         }
@@ -158,7 +163,7 @@ impl Deliveries {
         consumers: &mut Consumers,
         (queue, partitions): (&Queue, &[(Partition, u16)]),
         tag: String,
-        how: (i32, Option<StreamOffset>),
+        how: How,
         consume: &basic::Consume<'_>,
     ) -> Attaching {
         let (no_ack, limit) = (consume.no_ack, self.prefetch);
@@ -170,7 +175,7 @@ impl Deliveries {
         for member in &members {
             if let Some(consumer) = consumers.find_mut(*member) {
                 consumer.is_single_active = is_single_active(queue);
-                consumer.is_reading = how.1.is_some();
+                consumer.is_reading = how.start.is_some();
                 (consumer.spec, consumer.takes_all) = (spec, takes_all);
             }
         }
@@ -371,13 +376,22 @@ fn ask_to_attach(caller: &mut Caller<'_, '_>, source: Source, spec: ConsumerSpec
     });
 }
 
+/// What a consumer's arguments say.
+#[derive(Clone, Copy)]
+struct How {
+    priority: i32,
+    /// Of a stream: where it begins.
+    start: Option<StreamOffset>,
+    weight: u16,
+}
+
 fn spec_of(
     credit: u32,
-    (priority, start): (i32, Option<StreamOffset>),
+    How { priority, start, weight }: How,
     consume: &basic::Consume<'_>,
 ) -> ConsumerSpec {
     let (no_ack, exclusive) = (consume.no_ack, consume.exclusive);
-    ConsumerSpec { credit, no_ack, exclusive, priority, start }
+    ConsumerSpec { credit, no_ack, exclusive, priority, start, weight }
 }
 
 /// The partitions that a consumer wants: all, or the one that it names.
@@ -442,6 +456,21 @@ fn priority(
     };
     let nearest = number.clamp(i32::MIN.into(), i32::MAX.into());
     Ok(i32::try_from(nearest).expect("it was clamped"))
+}
+
+/// `x-weight`, of who consumes a subscription whose partitions are assigned. 0: it says none, or nobody asks for it.
+fn weight(
+    caller: &Caller<'_, '_>,
+    queue: &Queue,
+    consume: &basic::Consume<'_>,
+) -> Result<u16, Failure> {
+    let is_assigned = queue.features().is_some_and(|features| features.assignment.is_some());
+    let Some(value) = consume.arguments.find(WEIGHT).filter(|_| is_assigned) else { return Ok(0) };
+    let weight = value.integer().and_then(|number| u16::try_from(number).ok());
+    weight.filter(|weight| (1..=CONSUMER_WEIGHT_MAX).contains(weight)).ok_or_else(|| {
+        let problem = format!(": \"expected 1 to {CONSUMER_WEIGHT_MAX}\"");
+        invalid(caller, &queue.name, WEIGHT, &problem)
+    })
 }
 
 fn invalid(caller: &Caller<'_, '_>, queue: &str, argument: &str, problem: &str) -> Failure {

@@ -261,25 +261,31 @@ pub(super) fn take_ticket(reader: &mut Reader) -> Result<Ticket, Error> {
 }
 
 fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
-    let ConsumerSpec { credit, no_ack, exclusive, priority, start } = *spec;
+    let ConsumerSpec { credit, no_ack, exclusive, priority, start, weight } = *spec;
     out.number(u64::from(credit));
     out.bool(no_ack);
-    out.u8(u8::from(exclusive) | if start.is_some() { STARTS } else { 0 });
+    let bits = [(exclusive, EXCLUSIVE), (start.is_some(), STARTS), (weight > 0, WEIGHT)];
+    out.u8(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
     out.array(&priority.to_le_bytes());
-    let Some(start) = start else { return };
-    let (kind, number) = start.to_parts();
-    out.u8(kind);
-    out.number(number);
+    if let Some(start) = start {
+        let (kind, number) = start.to_parts();
+        out.u8(kind);
+        out.number(number);
+    }
+    if weight > 0 {
+        out.array(&weight.to_le_bytes());
+    }
 }
 
 fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
     let (credit, no_ack, flags) = (reader.u32()?, reader.bool()?, reader.u8()?);
-    if flags & !(EXCLUSIVE | STARTS) != 0 {
+    if flags & !(EXCLUSIVE | STARTS | WEIGHT) != 0 {
         return Err(reader.malformed());
     }
     let priority = i32::from_le_bytes(reader.array()?);
     let start = if flags & STARTS != 0 { Some(take_offset(reader)?) } else { None };
-    Ok(ConsumerSpec { credit, no_ack, exclusive: flags & EXCLUSIVE != 0, priority, start })
+    let weight = if flags & WEIGHT != 0 { u16::from_le_bytes(reader.array()?) } else { 0 };
+    Ok(ConsumerSpec { credit, no_ack, exclusive: flags & EXCLUSIVE != 0, priority, start, weight })
 }
 
 fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
@@ -291,3 +297,5 @@ fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
 const EXCLUSIVE: u8 = 1;
 /// Where in a stream it begins follows. Since `Version::STREAMS`.
 const STARTS: u8 = 1 << 1;
+/// Its weight among the consumers of partitions that are assigned follows. Since `Version::STREAMS`.
+const WEIGHT: u8 = 1 << 2;

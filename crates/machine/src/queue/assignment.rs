@@ -26,26 +26,33 @@ fn key_of(consumer: ConsumerId, index: u16) -> Key {
 /// The consumer that a partition is to serve, of those that want to be: `None` without any, or if each of more consumers
 /// than there are partitions that goes before has one.
 ///
-/// Every consumer gets as many partitions as any other, or one more. When one comes or goes, few partitions change hands:
+/// Every consumer gets as many partitions as its weight is of all weights, rounded down, or one more: with equal weights
+/// as many as any other, or one more. When one comes or goes, few partitions change hands:
 /// each goes to the consumer that it likes best and that has room (Thaler and Ravishankar, Using Name-Based Mappings to
 /// Increase Hit Rates).
 pub(crate) fn assigned(
     Assignment { index, count }: Assignment,
-    consumers: impl Iterator<Item = ConsumerId>,
+    consumers: impl Iterator<Item = (ConsumerId, u64)>,
 ) -> Option<ConsumerId> {
-    let all: BTreeMap<Key, ConsumerId> = consumers.map(|it| (key_of(it, index), it)).collect();
+    let all: BTreeMap<Key, (ConsumerId, u64)> =
+        consumers.map(|(id, weight)| (key_of(id, index), (id, weight))).collect();
     let keys: Vec<Key> = all.keys().copied().collect();
-    let least = usize::from(count).checked_div(keys.len())?;
-    let mut with_more = usize::from(count) % keys.len();
+    let weights: u64 = all.values().map(|(_, weight)| weight).sum();
+    let least = |weight: u64| (u64::from(count) * weight).checked_div(weights);
+    let least: Vec<u64> =
+        all.values().map(|(_, weight)| least(*weight)).collect::<Option<Vec<_>>>()?;
+    let mut with_more = u64::from(count) - least.iter().sum::<u64>();
     let mut loads = vec![0; keys.len()];
     for partition in 0..count {
-        let has_room = |load: usize| load < least || (load == least && with_more > 0);
-        let able = (0..keys.len()).filter(|place| has_room(loads[*place]));
+        let has_room = |place: usize, load: u64| {
+            load < least[place] || (load == least[place] && with_more > 0)
+        };
+        let able = (0..keys.len()).filter(|place| has_room(*place, loads[*place]));
         let place = able.max_by_key(|place| (liking(partition, keys[*place]), *place))?;
         if partition == index {
-            return all.get(&keys[place]).copied();
+            return all.get(&keys[place]).map(|(id, _)| *id);
         }
-        with_more -= usize::from(loads[place] == least);
+        with_more -= u64::from(loads[place] == least[place]);
         loads[place] += 1;
     }
     None
@@ -66,11 +73,16 @@ mod tests {
 
     /// Which consumer each of `count` partitions serves.
     fn all(count: u16, sessions: &[u64]) -> Vec<u64> {
+        weighed(count, &sessions.iter().map(|session| (*session, 1)).collect::<Vec<_>>())
+    }
+
+    /// The same of consumers with weights.
+    fn weighed(count: u16, sessions: &[(u64, u64)]) -> Vec<u64> {
         let of = |index| {
             // Consumers drew a number for each partition.
-            let ids = sessions.iter().map(|session| ConsumerId {
-                session: SessionId(*session),
-                number: 1000 + u64::from(index),
+            let ids = sessions.iter().map(|(session, weight)| {
+                let number = 1000 + u64::from(index);
+                (ConsumerId { session: SessionId(*session), number }, *weight)
             });
             assigned(Assignment { index, count }, ids).expect("a consumer").session.0
         };
@@ -87,6 +99,21 @@ mod tests {
                 let loads: Vec<usize> = sessions.iter().map(of).collect();
                 let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
                 assert!(most - least <= 1, "{count} partitions, {consumers} consumers: {loads:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_consumer_has_what_its_weight_is_of_all_weights() {
+        for (count, weights) in [(12, &[1, 3, 2][..]), (16, &[1, 1]), (7, &[5, 1]), (3, &[1, 200])]
+        {
+            let sessions: Vec<_> = (1..).zip(weights.iter().copied()).collect();
+            let assigned = weighed(count, &sessions);
+            let sum: u64 = weights.iter().sum();
+            for (session, weight) in sessions {
+                let load = assigned.iter().filter(|it| **it == session).count() as u64;
+                let least = u64::from(count) * weight / sum;
+                assert!(load == least || load == least + 1, "{count}, {weights:?}: {assigned:?}");
             }
         }
     }

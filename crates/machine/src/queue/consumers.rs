@@ -27,6 +27,9 @@ pub struct ConsumerSpec {
     pub priority: i32,
     /// Of a stream: where it begins.
     pub start: Option<StreamOffset>,
+    /// How many partitions it is to have for each that another has whose weight is 1, where partitions are assigned. 0 is
+    /// as 1.
+    pub weight: u16,
 }
 
 /// Where in a stream somebody begins to read.
@@ -348,7 +351,8 @@ impl Consumers {
     fn hand_over(&mut self, assignment: Assignment) -> Option<ConsumerId> {
         if self.assigned.is_none() {
             let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
-            let attached = attached.map(|(consumer, _)| *consumer);
+            let attached =
+                attached.map(|(consumer, holder)| (*consumer, holder.spec.weight.max(1).into()));
             self.assigned = assignment::assigned(assignment, attached);
         }
         let wanted = self.assigned?;

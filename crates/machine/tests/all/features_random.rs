@@ -336,6 +336,7 @@ impl World {
                     exclusive: false,
                     priority: i32::from(c % 2),
                     start: None,
+                    weight: 0,
                 };
                 let _ = self.leader.attach(queue, consumer(b), spec, &mut self.effects);
             }

@@ -346,6 +346,7 @@ impl World {
             exclusive: c.is_multiple_of(11),
             priority: i32::from(c.is_multiple_of(3)),
             start: None,
+            weight: 0,
         };
         let result = self.leader.attach(id, who, spec, &mut self.effects);
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.is_closing) else {

@@ -211,8 +211,10 @@ fn ranges() -> impl Strategy<Value = Ranges> {
 }
 
 fn spec() -> impl Strategy<Value = ConsumerSpec> {
-    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>(), prop::option::of(offset())).prop_map(
-        |(credit, no_ack, exclusive, priority, start)| ConsumerSpec {
+    let start = prop::option::of(offset());
+    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>(), start, any::<u16>()).prop_map(
+        |(credit, no_ack, exclusive, priority, start, weight)| ConsumerSpec {
+            weight,
             credit,
             no_ack,
             exclusive,

@@ -264,7 +264,10 @@ impl HolderDescription {
         let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
         let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
         let start = if starts { read_start(reader)? } else { None };
-        let spec = ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start };
+        // Nobody asks for the weight of a consumer.
+        let weight = 0;
+        let spec =
+            ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start, weight };
         Ok(Self { consumer, spec, credit, held, is_attached, is_active })
     }
 }
