@@ -3,3 +3,4 @@
 pub(crate) mod bucket;
 pub(crate) mod budget;
 pub(crate) mod dispatch;
+pub(crate) mod times;

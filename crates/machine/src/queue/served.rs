@@ -9,9 +9,8 @@ use crate::command::{Enqueue, Outcome};
 use crate::ids::ConsumerId;
 use crate::limits::ADMITTED_MS_MAX;
 use crate::ranges::Ranges;
-use crate::scheduler::dispatch::{
-    Times, dispatch, dispatch_below, dispatch_turns, dispatch_within,
-};
+use crate::scheduler::dispatch::{dispatch, dispatch_below, dispatch_turns, dispatch_within};
+use crate::scheduler::times::Times;
 use crate::settings::{Overflow, Rate, Retention};
 
 impl Queue {

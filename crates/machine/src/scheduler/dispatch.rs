@@ -11,6 +11,7 @@ use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
 use crate::queue::reader::{Popped, Reading};
 use crate::scheduler::budget::Budget;
+use crate::scheduler::times::Times;
 
 /// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
 /// as it comes to the front.
@@ -75,13 +76,6 @@ fn charge(reading: &Reading<'_>, budget: &mut Budget, popped: &Popped) {
     if !(popped.was_returned && planted::is("requeue_uncharged")) {
         reading.charge(budget, &popped.range);
     }
-}
-
-/// When it is, and before when something must have expired that is thrown away, ms since 1970.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) now_ms: u64,
-    pub(crate) before_ms: u64,
 }
 
 /// The same for a queue with order by key, in turns; and as far as the budget goes, where there is one.

@@ -11,6 +11,12 @@ use super::super::rate;
 
 /// Without it there is no key for dead letters.
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
+/// With it a queue has levels, and no order by key.
+pub(super) const PRIORITY: &str = "x-max-priority";
+/// Whose a partition of a subscription is.
+pub(super) const ASSIGN: &str = "x-assign";
+/// By what messages keep their order where several consumers share a queue.
+pub(super) const ORDER: &str = "x-order";
 
 const PRIORITY_MAX: i64 = u8::MAX as i64;
 
@@ -182,7 +188,7 @@ pub(super) fn assign(value: &Value, _: &Arguments) -> Judged {
 
 pub(super) fn order(value: &Value, arguments: &Arguments) -> Judged {
     one_of(value, &["key"], ArgumentProblem::InvalidOrder)?;
-    match arguments.find(super::known::PRIORITY).and_then(Value::integer) {
+    match arguments.find(PRIORITY).and_then(Value::integer) {
         Some(1..) => Err(ArgumentProblem::OrderWithPriorities),
         Some(..1) | None => Ok(()),
     }
@@ -208,7 +214,7 @@ pub(super) fn rate(value: &Value, _: &Arguments) -> Judged {
 pub(super) fn key_rate(value: &Value, arguments: &Arguments) -> Judged {
     rate(value, arguments)?;
     let is_key = |name| arguments.find(name).and_then(Value::text) == Some("key");
-    let is_ordered = is_key(super::known::ORDER) || is_key(super::known::ASSIGN);
+    let is_ordered = is_key(ORDER) || is_key(ASSIGN);
     if is_ordered { Ok(()) } else { Err(ArgumentProblem::KeyRateWithoutOrder) }
 }
 

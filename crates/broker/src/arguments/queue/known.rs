@@ -11,7 +11,7 @@ use super::super::compare;
 use crate::partitions::{BY as PARTITION_BY, FALLBACK};
 
 use super::super::error::{ArgumentProblem, DeclareError, Difference};
-use super::checks::{self, DEAD_LETTER_EXCHANGE};
+use super::checks::{self, ASSIGN, DEAD_LETTER_EXCHANGE, ORDER, PRIORITY};
 
 pub(super) const TYPE: &str = "x-queue-type";
 pub(super) const DEAD_LETTER_KEY: &str = "x-dead-letter-routing-key";
@@ -22,7 +22,6 @@ pub(super) const LENGTH: &str = "x-max-length";
 pub(super) const LENGTH_BYTES: &str = "x-max-length-bytes";
 const MEMORY_LENGTH: &str = "x-max-in-memory-length";
 const MEMORY_BYTES: &str = "x-max-in-memory-bytes";
-pub(super) const PRIORITY: &str = "x-max-priority";
 pub(super) const OVERFLOW: &str = "x-overflow";
 const MODE: &str = "x-queue-mode";
 const QUEUE_VERSION: &str = "x-queue-version";
@@ -40,8 +39,6 @@ pub(super) const START: &str = "x-stream-offset";
 pub(super) const BEHIND: &str = "x-when-behind";
 /// How many partitions a stream has.
 pub(super) const PARTITIONS: &str = "x-partitions";
-/// Whose a partition of a subscription is.
-pub(super) const ASSIGN: &str = "x-assign";
 pub(super) const FILTER: &str = "x-filter";
 pub(super) const RETRY_TYPE: &str = "x-delayed-retry-type";
 pub(super) const RETRY_MIN: &str = "x-delayed-retry-min";
@@ -54,8 +51,6 @@ pub(super) const BYTES_RATE: &str = "x-dequeue-bytes-rate";
 pub(super) const ENQUEUE_RATE: &str = "x-enqueue-rate";
 /// Of a queue with order by key.
 pub(super) const KEY_RATE: &str = "x-dequeue-rate-per-key";
-/// By what messages keep their order where several consumers share a queue.
-pub(super) const ORDER: &str = "x-order";
 pub(super) const DEDUP: &str = "x-message-deduplication";
 pub(super) const DEDUP_TTL: &str = "x-cache-ttl";
 pub(super) const DEDUP_SIZE: &str = "x-cache-size";

@@ -11,7 +11,7 @@ use crate::queue::reader::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
-use crate::scheduler::dispatch::Times;
+use crate::scheduler::times::Times;
 
 impl QueueMachine {
     /// This replica leads now, and has applied every entry of earlier leaders: everything open is

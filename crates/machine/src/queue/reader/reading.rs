@@ -13,7 +13,7 @@ use crate::queue::end::End;
 use crate::queue::seqs::Seqs;
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
-use crate::scheduler::dispatch::Times;
+use crate::scheduler::times::Times;
 
 /// Messages that are given out together.
 pub(crate) struct Popped {
