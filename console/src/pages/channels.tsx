@@ -1,0 +1,1 @@
+export function Channels() { return null; }

@@ -1,0 +1,1 @@
+export function Cluster() { return null; }

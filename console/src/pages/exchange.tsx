@@ -1,0 +1,1 @@
+export function ExchangePage() { return null; }

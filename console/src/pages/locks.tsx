@@ -1,0 +1,1 @@
+export function Locks() { return null; }

@@ -1,0 +1,1 @@
+export function UserPage() { return null; }

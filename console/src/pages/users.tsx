@@ -1,0 +1,1 @@
+export function Users() { return null; }
