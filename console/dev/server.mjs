@@ -14,11 +14,23 @@ const SESSION = "/api/millrace/session";
 const COOKIE = "millrace_session";
 
 const POLICY = [
-  "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'",
-  "font-src 'self'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'",
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "font-src 'self'",
+  "base-uri 'none'",
+  "form-action 'self'",
+  "frame-ancestors 'none'",
 ].join("; ");
 
-const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+};
 
 /** Cookie → { authorization, csrf, user, tags }. */
 const sessions = new Map();
@@ -34,19 +46,27 @@ export function serve({ listen, node }) {
 }
 
 function tell(answer, status, body, headers = {}) {
-  answer.writeHead(status, { "content-type": "application/json", "cache-control": "no-store", ...headers });
+  answer.writeHead(status, {
+    "content-type": "application/json",
+    "cache-control": "no-store",
+    ...headers,
+  });
   answer.end(body === undefined ? undefined : JSON.stringify(body));
 }
 
 function known(asked) {
   const cookies = (asked.headers.cookie ?? "").split("; ").map((pair) => pair.split("="));
-  return cookies.filter(([name]) => name === COOKIE).map(([, id]) => sessions.get(id)).find(Boolean);
+  return cookies
+    .filter(([name]) => name === COOKIE)
+    .map(([, id]) => sessions.get(id))
+    .find(Boolean);
 }
 
 async function session(asked, answer, node) {
   const found = known(asked);
   if (asked.method === "GET") {
-    if (!found) return tell(answer, 401, { error: "not_authorised", reason: "Nobody is logged in" });
+    if (!found)
+      return tell(answer, 401, { error: "not_authorised", reason: "Nobody is logged in" });
     return tell(answer, 200, { user: found.user, tags: found.tags, csrf: found.csrf });
   }
   if (asked.method === "DELETE") {
@@ -60,13 +80,20 @@ async function session(asked, answer, node) {
   const { name: user, tags } = await who.json();
   const [id, csrf] = [randomBytes(24).toString("hex"), randomBytes(16).toString("hex")];
   sessions.set(id, { authorization, csrf, user, tags });
-  return tell(answer, 200, { user, tags, csrf }, { "set-cookie": `${COOKIE}=${id}; Path=/; HttpOnly; SameSite=Strict` });
+  return tell(
+    answer,
+    200,
+    { user, tags, csrf },
+    { "set-cookie": `${COOKIE}=${id}; Path=/; HttpOnly; SameSite=Strict` },
+  );
 }
 
 function text(asked) {
   return new Promise((resolve) => {
     const parts = [];
-    asked.on("data", (part) => parts.push(part)).on("end", () => resolve(Buffer.concat(parts).toString()));
+    asked
+      .on("data", (part) => parts.push(part))
+      .on("end", () => resolve(Buffer.concat(parts).toString()));
   });
 }
 
@@ -74,19 +101,32 @@ function proxy(asked, answer, node) {
   const found = known(asked);
   if (!found) return tell(answer, 401, { error: "not_authorised", reason: "Nobody is logged in" });
   if (asked.method !== "GET" && asked.headers["x-millrace-csrf"] !== found.csrf) {
-    return tell(answer, 403, { error: "forbidden", reason: "The header x-millrace-csrf is missing or wrong" });
+    return tell(answer, 403, {
+      error: "forbidden",
+      reason: "The header x-millrace-csrf is missing or wrong",
+    });
   }
   const { cookie: _, host: __, ...headers } = asked.headers;
   const { hostname, port } = new URL(node);
   const onward = request(
-    { hostname, port, path: asked.url, method: asked.method, headers: { ...headers, authorization: found.authorization } },
+    {
+      hostname,
+      port,
+      path: asked.url,
+      method: asked.method,
+      headers: { ...headers, authorization: found.authorization },
+    },
     (told) => {
       const { "www-authenticate": ___, ...kept } = told.headers;
       answer.writeHead(told.statusCode, kept);
       told.pipe(answer);
     },
   );
-  onward.on("error", () => (answer.headersSent ? answer.end() : tell(answer, 503, { error: "unavailable", reason: "The node does not answer" })));
+  onward.on("error", () =>
+    answer.headersSent
+      ? answer.end()
+      : tell(answer, 503, { error: "unavailable", reason: "The node does not answer" }),
+  );
   answer.on("close", () => onward.destroy());
   asked.pipe(onward);
 }

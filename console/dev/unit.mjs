@@ -21,8 +21,11 @@ try {
     jsx: "automatic",
     jsxImportSource: "preact",
   });
-  const built = readdirSync(out).filter((name) => name.endsWith(".mjs")).map((name) => join(out, name));
-  process.exitCode = spawnSync(process.execPath, ["--test", ...built], { stdio: "inherit" }).status ?? 1;
+  const built = readdirSync(out)
+    .filter((name) => name.endsWith(".mjs"))
+    .map((name) => join(out, name));
+  process.exitCode =
+    spawnSync(process.execPath, ["--test", ...built], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(out, { recursive: true, force: true });
 }

@@ -75,7 +75,11 @@ export function App() {
     if (who === "nobody") forget();
   }, [who]);
   if (who === "unknown") {
-    return trouble.value === undefined ? <Loading /> : <Failure error={words.errors.noAnswer} reload={() => void begin()} />;
+    return trouble.value === undefined ? (
+      <Loading />
+    ) : (
+      <Failure error={words.errors.noAnswer} reload={() => void begin()} />
+    );
   }
   if (who === "nobody") return <LogIn />;
   return (

@@ -8,6 +8,7 @@ import { startStream } from "./live/stream";
 import "uplot/dist/uPlot.min.css";
 import "./style/base.css";
 import "./style/parts.css";
+import "./style/tables.css";
 import "./style/pages.css";
 
 startTheme();

@@ -9,7 +9,13 @@ export interface Overview {
   product_version: string;
   rabbitmq_version: string;
   listeners: { ip_address: string; node: string; port: number; protocol: string }[];
-  object_totals: { queues: number; exchanges: number; connections: number; channels: number; consumers: number };
+  object_totals: {
+    queues: number;
+    exchanges: number;
+    connections: number;
+    channels: number;
+    consumers: number;
+  };
   queue_totals?: { messages: number; messages_ready: number; messages_unacknowledged: number };
 }
 
@@ -17,7 +23,12 @@ export interface Problem {
   kind: string;
   severity: "critical" | "warning";
   since: number | null;
-  object: { queue?: { vhost: string; name: string }; node?: string; group?: number; version?: number };
+  object: {
+    queue?: { vhost: string; name: string };
+    node?: string;
+    group?: number;
+    version?: number;
+  };
   what: string;
   remedy: string;
   seen_by: string[];
@@ -246,8 +257,20 @@ export interface Explained {
 
 export interface ExplainedQueue {
   settings: { setting: string; value: unknown; from: string[]; overruled: string[] }[];
-  policies: { name: string; pattern: string; priority: number; counts: boolean; definition: Table }[];
-  operator_policies: { name: string; pattern: string; priority: number; counts: boolean; definition: Table }[];
+  policies: {
+    name: string;
+    pattern: string;
+    priority: number;
+    counts: boolean;
+    definition: Table;
+  }[];
+  operator_policies: {
+    name: string;
+    pattern: string;
+    priority: number;
+    counts: boolean;
+    definition: Table;
+  }[];
   dead_letters: DeadLettersTo | null;
 }
 
@@ -322,6 +345,8 @@ export interface Page<Item> {
 export interface User {
   name: string;
   tags: string[];
+  password_hash: string;
+  hashing_algorithm: string;
   limits: Record<string, number>;
 }
 

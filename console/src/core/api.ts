@@ -43,7 +43,12 @@ async function reasonOf(answer: Response): Promise<string> {
   return text.slice(0, 300) || answer.statusText;
 }
 
-async function send(method: string, to: string, body: unknown, headers: Record<string, string>): Promise<Response> {
+async function send(
+  method: string,
+  to: string,
+  body: unknown,
+  headers: Record<string, string>,
+): Promise<Response> {
   const request: RequestInit = { method, headers };
   if (body !== undefined) {
     request.headers = { "content-type": "application/json", ...headers };
@@ -56,7 +61,12 @@ async function send(method: string, to: string, body: unknown, headers: Record<s
     throw new Refused(0, "");
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && method === "GET" && (await reasonOf(answer.clone())) === "Nobody is logged in") lost();
+  if (
+    answer.status === 401 &&
+    method === "GET" &&
+    (await reasonOf(answer.clone())) === "Nobody is logged in"
+  )
+    lost();
   throw new Refused(answer.status, await reasonOf(answer));
 }
 

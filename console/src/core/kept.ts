@@ -2,7 +2,11 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 
-function keptSignal<Value>(name: string, otherwise: Value, is: (value: unknown) => value is Value): Signal<Value> {
+function keptSignal<Value>(
+  name: string,
+  otherwise: Value,
+  is: (value: unknown) => value is Value,
+): Signal<Value> {
   let found: unknown = otherwise;
   try {
     found = JSON.parse(localStorage.getItem(name) ?? "null");

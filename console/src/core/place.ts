@@ -1,5 +1,5 @@
-// Where one is: the path names the page, the query names the thing and says how it is shown. Names are never part of the
-// path: a queue may be called `..`, and a vhost is called `/`, which proxies and browsers rewrite in paths.
+// Where one is: the path names the page, the query names the thing and says how it is shown. Names are never part
+// of the path: a queue may be called `..`, and a vhost is called `/`, which proxies and browsers rewrite in paths.
 
 import { computed, signal } from "@preact/signals";
 
@@ -67,9 +67,22 @@ export function startPlaces(): void {
   read();
   addEventListener("popstate", read);
   document.addEventListener("click", (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey
+    )
+      return;
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    if (!link || link.target !== "" || link.hasAttribute("download") || link.origin !== location.origin) return;
+    if (
+      !link ||
+      link.target !== "" ||
+      link.hasAttribute("download") ||
+      link.origin !== location.origin
+    )
+      return;
     event.preventDefault();
     go(link.pathname + link.search);
   });

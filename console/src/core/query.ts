@@ -22,7 +22,8 @@ const KEPT_MAX = 60;
 const kept = new Map<string, Signal<Told<unknown>>>();
 
 function entry(to: string): Signal<Told<unknown>> {
-  const found = kept.get(to) ?? signal<Told<unknown>>({ data: undefined, refused: undefined, isLoading: true });
+  const found =
+    kept.get(to) ?? signal<Told<unknown>>({ data: undefined, refused: undefined, isLoading: true });
   // The one that was used last is the last in the map.
   kept.delete(to);
   kept.set(to, found);

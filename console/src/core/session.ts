@@ -17,7 +17,9 @@ export type Standing = "unknown" | "nobody" | Session;
 
 export const standing = signal<Standing>("unknown");
 
-export const session = computed(() => (typeof standing.value === "string" ? undefined : standing.value));
+export const session = computed(() =>
+  typeof standing.value === "string" ? undefined : standing.value,
+);
 
 export const role = computed(() => roleOf(session.value?.tags ?? []));
 
@@ -45,7 +47,11 @@ export async function recall(): Promise<void> {
 /** Logs in. Answers with the HTTP status: 200 if it worked. */
 export async function logIn(username: string, password: string): Promise<number> {
   const headers = { "content-type": "application/json" };
-  const answer = await fetch(PATH, { method: "POST", headers, body: JSON.stringify({ username, password }) });
+  const answer = await fetch(PATH, {
+    method: "POST",
+    headers,
+    body: JSON.stringify({ username, password }),
+  });
   if (answer.ok) await take(answer);
   return answer.status;
 }

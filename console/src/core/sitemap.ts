@@ -35,12 +35,20 @@ export const PAGES: readonly Page[] = [
   { path: "/cluster", key: "l", title: pages.cluster, group: "administration", needs: monitors },
   { path: "/users", key: "u", title: pages.users, group: "administration", needs: administrates },
   { path: "/vhosts", key: "v", title: pages.vhosts, group: "administration" },
-  { path: "/policies", key: "p", title: pages.policies, group: "administration", needs: makesPolicies },
+  {
+    path: "/policies",
+    key: "p",
+    title: pages.policies,
+    group: "administration",
+    needs: makesPolicies,
+  },
   { path: "/limits", key: "i", title: pages.limits, group: "administration", needs: administrates },
   { path: "/audit", key: "a", title: pages.audit, group: "administration", needs: administrates },
 ];
 
-export const allowedPages = computed(() => PAGES.filter((page) => page.needs?.(role.value) ?? true));
+export const allowedPages = computed(() =>
+  PAGES.filter((page) => page.needs?.(role.value) ?? true),
+);
 
 /** Pages of one thing, and the page that lists such things. */
 const PARENTS: Record<string, string> = {

@@ -90,7 +90,15 @@ export class Board {
   }
 
   private add(id: number, vhost: string, name: string): void {
-    const numbers = { ready: 0, unacked: 0, consumers: 0, delayed: 0, leaving: 0, inRate: 0, outRate: 0 };
+    const numbers = {
+      ready: 0,
+      unacked: 0,
+      consumers: 0,
+      delayed: 0,
+      leaving: 0,
+      inRate: 0,
+      outRate: 0,
+    };
     this.rows.set(id, { id, vhost, name, ...numbers, isDown: false, trend: [] });
     this.ids.set(keyOf(vhost, name), id);
   }

@@ -77,7 +77,9 @@ function worstFirst(problems: readonly Problem[]): Alike[] {
     const { first, count } = alike.get(key) ?? { first: problem, count: 0 };
     alike.set(key, { first, count: count + 1 });
   }
-  return [...alike.values()].sort((one, other) => one.first.severity.localeCompare(other.first.severity));
+  return [...alike.values()].sort((one, other) =>
+    one.first.severity.localeCompare(other.first.severity),
+  );
 }
 
 function placeOf(problem: Problem): string | undefined {
@@ -93,7 +95,8 @@ function ProblemRow({ first: problem, count }: Alike) {
   return (
     <article class={`problem ${problem.severity}`}>
       <p>
-        <strong>{TEXTS.severity[problem.severity]}</strong> {to ? <a href={to}>{problem.what}</a> : problem.what}
+        <strong>{TEXTS.severity[problem.severity]}</strong>{" "}
+        {to ? <a href={to}>{problem.what}</a> : problem.what}
         {count > 1 && <Tag>{TEXTS.alike(count)}</Tag>}
       </p>
       <p>
@@ -109,7 +112,10 @@ function ProblemRow({ first: problem, count }: Alike) {
 /** Rates of the whole; who sees all gets the last hour behind them, others what came since the page was opened. */
 function Rates() {
   const seesAll = role.value.monitors;
-  const history = useQuery<Series>(seesAll ? "/millrace/history?seconds=3600" : undefined, 10_000).data;
+  const history = useQuery<Series>(
+    seesAll ? "/millrace/history?seconds=3600" : undefined,
+    10_000,
+  ).data;
   const live = totals.value;
   const hour = (name: string): (number | null)[] | undefined => history?.series[name];
   const tile = (name: Count, past: string) => (
@@ -201,8 +207,18 @@ function Busiest() {
   const growth = (row: QueueRow) => row.inRate - row.outRate;
   return (
     <div class="columns">
-      <Ranked title={TEXTS.deepest} rows={top(rows, messagesOf)} value={(row) => format.count(messagesOf(row))} sort="-messages" />
-      <Ranked title={TEXTS.growing} rows={top(rows, growth)} value={(row) => format.change(growth(row))} sort="-growth" />
+      <Ranked
+        title={TEXTS.deepest}
+        rows={top(rows, messagesOf)}
+        value={(row) => format.count(messagesOf(row))}
+        sort="-messages"
+      />
+      <Ranked
+        title={TEXTS.growing}
+        rows={top(rows, growth)}
+        value={(row) => format.change(growth(row))}
+        sort="-growth"
+      />
     </div>
   );
 }

@@ -23,7 +23,8 @@ const TEXTS = words.queues;
 const { columns: HEADS } = TEXTS;
 
 /** What the stream does not tell. */
-const MORE = "name,vhost,type,durable,policy,paused,paused_by,state,node,message_bytes_ready,partitions,exclusive";
+const MORE =
+  "name,vhost,type,durable,policy,paused,paused_by,state,node,message_bytes_ready,partitions,exclusive";
 
 /** A list of all queues is much to ask for: of many queues more seldom. */
 const MORE_MS = 15_000;
@@ -37,8 +38,20 @@ interface Shown {
 
 const COLUMNS: readonly Column<Shown>[] = [
   { id: "name", head: HEADS.name, by: ({ row }) => row.name, cell: (it) => <Name of={it} /> },
-  { id: "vhost", head: HEADS.vhost, by: ({ row }) => row.vhost, cell: ({ row }) => row.vhost, isWide: true },
-  { id: "type", head: HEADS.type, by: ({ more }) => more?.type, cell: ({ more }) => more?.type ?? "", isWide: true },
+  {
+    id: "vhost",
+    head: HEADS.vhost,
+    by: ({ row }) => row.vhost,
+    cell: ({ row }) => row.vhost,
+    isWide: true,
+  },
+  {
+    id: "type",
+    head: HEADS.type,
+    by: ({ more }) => more?.type,
+    cell: ({ more }) => more?.type ?? "",
+    isWide: true,
+  },
   number("ready", ({ row }) => row.ready),
   number("unacked", ({ row }) => row.unacked),
   { ...number("messages", ({ row }) => messagesOf(row)), isWide: true, isExtra: true },
@@ -69,7 +82,14 @@ function number(
     const value = by(it);
     return value === null || value === undefined ? format.NOTHING : shown(value);
   };
-  return { id, head: HEADS[id], title: TEXTS.titles[id as keyof typeof TEXTS.titles], by, cell, isNumber: true };
+  return {
+    id,
+    head: HEADS[id],
+    title: TEXTS.titles[id as keyof typeof TEXTS.titles],
+    by,
+    cell,
+    isNumber: true,
+  };
 }
 
 function text(id: keyof typeof HEADS, by: (it: Shown) => string | null | undefined): Column<Shown> {
@@ -103,7 +123,10 @@ const isFilter = (text: string): text is Filter => text in FILTERS;
 function useMore(): Map<string, Queue> {
   const every = queues().rows.size > MANY ? MORE_OF_MANY_MS : MORE_MS;
   const { data } = useQuery<Queue[]>(`/queues?columns=${MORE}`, every);
-  return useMemo(() => new Map((data ?? []).map((queue) => [keyOf(queue.vhost, queue.name), queue])), [data]);
+  return useMemo(
+    () => new Map((data ?? []).map((queue) => [keyOf(queue.vhost, queue.name), queue])),
+    [data],
+  );
 }
 
 const keyOfShown = ({ row }: Shown): string => keyOf(row.vhost, row.name);
@@ -144,7 +167,9 @@ export function Queues() {
         />
         <span class="dim">{TEXTS.shown(shown.length, all.length)}</span>
       </div>
-      {picked.length > 0 && <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />}
+      {picked.length > 0 && (
+        <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />
+      )}
       {state.value === "connecting" && all.length === 0 ? (
         <Loading />
       ) : (

@@ -38,7 +38,13 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
   const { data } = useOverview();
   return (
     <header class="bar">
-      <button type="button" class="quiet burger" aria-label={words.menu} aria-expanded={isOpen} onClick={onMenu}>
+      <button
+        type="button"
+        class="quiet burger"
+        aria-label={words.menu}
+        aria-expanded={isOpen}
+        onClick={onMenu}
+      >
         ☰
       </button>
       <a class="brand" href="/">
@@ -50,7 +56,11 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
       <Verdict />
       <span class="push" />
       <LiveState />
-      <button type="button" class="quiet palette-button" onClick={() => (isPaletteOpen.value = true)}>
+      <button
+        type="button"
+        class="quiet palette-button"
+        onClick={() => (isPaletteOpen.value = true)}
+      >
         {words.palette.button} <kbd>{words.palette.keys}</kbd>
       </button>
       <select

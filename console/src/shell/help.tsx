@@ -4,7 +4,10 @@ import { Dialog } from "../ui/dialog";
 import { words } from "../words";
 
 export function Help() {
-  const pairs = allowedPages.value.map((page): [string, string] => [`g ${page.key}`, words.help.goTo(page.title)]);
+  const pairs = allowedPages.value.map((page): [string, string] => [
+    `g ${page.key}`,
+    words.help.goTo(page.title),
+  ]);
   return (
     <Dialog title={words.help.title} onClose={() => (isHelpOpen.value = false)}>
       <dl class="keys">

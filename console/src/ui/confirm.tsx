@@ -37,7 +37,12 @@ export function Confirm({ title, name, verb, done, act, onClose, onDone, childre
           <span>
             {words.confirm.type} <code>{name}</code>
           </span>
-          <input autocomplete="off" spellcheck={false} value={typed} onInput={(it) => setTyped(it.currentTarget.value)} />
+          <input
+            autocomplete="off"
+            spellcheck={false}
+            value={typed}
+            onInput={(it) => setTyped(it.currentTarget.value)}
+          />
         </label>
         <footer>
           <button type="button" onClick={onClose}>

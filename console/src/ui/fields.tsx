@@ -27,7 +27,12 @@ type InputProps = Omit<JSX.IntrinsicElements["input"], "onInput"> & {
 export function TextField({ label, hint, onText, ...input }: InputProps) {
   return (
     <Field label={label} hint={hint}>
-      <input autocomplete="off" spellcheck={false} {...input} onInput={(it) => onText(it.currentTarget.value)} />
+      <input
+        autocomplete="off"
+        spellcheck={false}
+        {...input}
+        onInput={(it) => onText(it.currentTarget.value)}
+      />
     </Field>
   );
 }
@@ -40,7 +45,13 @@ interface SelectProps<Value extends string> {
   onChoose: (value: Value) => void;
 }
 
-export function SelectField<Value extends string>({ label, hint, value, options, onChoose }: SelectProps<Value>) {
+export function SelectField<Value extends string>({
+  label,
+  hint,
+  value,
+  options,
+  onChoose,
+}: SelectProps<Value>) {
   return (
     <Field label={label} hint={hint}>
       <select value={value} onChange={(it) => onChoose(it.currentTarget.value as Value)}>
@@ -63,18 +74,32 @@ interface CheckProps {
 export function CheckField({ label, checked, onCheck }: CheckProps) {
   return (
     <label class="check">
-      <input type="checkbox" checked={checked} onChange={(it) => onCheck(it.currentTarget.checked)} />
+      <input
+        type="checkbox"
+        checked={checked}
+        onChange={(it) => onCheck(it.currentTarget.checked)}
+      />
       <span>{label}</span>
     </label>
   );
 }
 
 /** Buttons of which one is chosen. */
-export function Choice<Value extends string>({ label, value, options, onChoose }: SelectProps<Value>) {
+export function Choice<Value extends string>({
+  label,
+  value,
+  options,
+  onChoose,
+}: SelectProps<Value>) {
   return (
     <div class="choice" role="group" aria-label={label}>
       {options.map(([option, text]) => (
-        <button key={option} type="button" aria-pressed={option === value} onClick={() => onChoose(option)}>
+        <button
+          key={option}
+          type="button"
+          aria-pressed={option === value}
+          onClick={() => onChoose(option)}
+        >
           {text}
         </button>
       ))}

@@ -40,7 +40,12 @@ export function Notices() {
       {notices.value.map(({ id, text, isError }) => (
         <div key={id} class={isError ? "notice bad" : "notice"}>
           <span>{text}</span>
-          <button type="button" class="quiet" aria-label={words.dismiss} onClick={() => dismiss(id)}>
+          <button
+            type="button"
+            class="quiet"
+            aria-label={words.dismiss}
+            onClick={() => dismiss(id)}
+          >
             ✕
           </button>
         </div>

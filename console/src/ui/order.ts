@@ -9,7 +9,9 @@ export type Sortable = number | string | boolean | null | undefined;
 
 export function parseOrder(text: string): Key[] {
   const parts = text.split(",").filter((part) => part !== "" && part !== "-");
-  return parts.map((part) => (part.startsWith("-") ? { id: part.slice(1), isDown: true } : { id: part, isDown: false }));
+  return parts.map((part) =>
+    part.startsWith("-") ? { id: part.slice(1), isDown: true } : { id: part, isDown: false },
+  );
 }
 
 export function orderText(keys: readonly Key[]): string {
@@ -17,7 +19,12 @@ export function orderText(keys: readonly Key[]): string {
 }
 
 /** A click on a column: it comes first, or turns round. `isMore`: beside those that are there. */
-export function pressed(keys: readonly Key[], id: string, startsDown: boolean, isMore: boolean): Key[] {
+export function pressed(
+  keys: readonly Key[],
+  id: string,
+  startsDown: boolean,
+  isMore: boolean,
+): Key[] {
   const before = keys.find((key) => key.id === id);
   const key = { id, isDown: before ? !before.isDown : startsDown };
   if (!isMore) return [key];

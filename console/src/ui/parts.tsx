@@ -68,7 +68,8 @@ interface LoadedProps<Answer> {
 /** What a query told, or that it is not there yet, or why not. What is known stays while the node does not answer. */
 export function Loaded<Answer>({ of, children }: LoadedProps<Answer>) {
   const { data, refused, reload } = of;
-  if (data === undefined) return refused ? <Failure error={refused} reload={reload} /> : <Loading />;
+  if (data === undefined)
+    return refused ? <Failure error={refused} reload={reload} /> : <Loading />;
   return (
     <>
       {refused && <Failure error={refused} reload={reload} />}
@@ -97,7 +98,15 @@ export function Facts({ of }: { of: readonly (readonly [string, ComponentChildre
 
 export type Tone = "good" | "warn" | "bad" | "calm";
 
-export function Tag({ tone = "calm", children, title }: { tone?: Tone; children: ComponentChildren; title?: string }) {
+export function Tag({
+  tone = "calm",
+  children,
+  title,
+}: {
+  tone?: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
   return (
     <span class={`tag ${tone}`} title={title}>
       {children}
@@ -123,7 +132,8 @@ export function Copy({ text, label = words.copy }: { text: string; label?: strin
 export const queueHref = (vhost: string, name: string, tab?: string): string =>
   href("/queue", { vhost, name, tab });
 
-export const exchangeHref = (vhost: string, name: string): string => href("/exchange", { vhost, name });
+export const exchangeHref = (vhost: string, name: string): string =>
+  href("/exchange", { vhost, name });
 
 export const connectionHref = (name: string): string => href("/connection", { name });
 

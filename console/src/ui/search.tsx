@@ -31,7 +31,11 @@ export function Search({ label }: { label: string }) {
 export function VhostFilter({ vhosts }: { vhosts: readonly string[] }) {
   if (vhosts.length < 2) return null;
   return (
-    <select aria-label={words.vhost} value={said("vhost")} onChange={(event) => show({ vhost: event.currentTarget.value })}>
+    <select
+      aria-label={words.vhost}
+      value={said("vhost")}
+      onChange={(event) => show({ vhost: event.currentTarget.value })}
+    >
       <option value="">{words.allVhosts}</option>
       {vhosts.map((vhost) => (
         <option key={vhost} value={vhost} selected={vhost === said("vhost")}>

@@ -14,11 +14,22 @@ export function Snippets({ queue = "hello" }: { queue?: string }) {
   const [language, setLanguage] = useState<Language>("pika");
   const { data } = useOverview();
   const port = data?.listeners.find((it) => it.protocol === "amqp")?.port ?? AMQP_PORT;
-  const text = snippet(language, { host: location.hostname, port, user: user.value, vhost: said("vhost") || "/", queue });
+  const text = snippet(language, {
+    host: location.hostname,
+    port,
+    user: user.value,
+    vhost: said("vhost") || "/",
+    queue,
+  });
   return (
     <div class="snippets">
       <p>{words.snippets.intro}</p>
-      <Choice label={words.snippets.language} value={language} options={LANGUAGES} onChoose={setLanguage} />
+      <Choice
+        label={words.snippets.language}
+        value={language}
+        options={LANGUAGES}
+        onChoose={setLanguage}
+      />
       <pre tabIndex={0} aria-label={words.snippets.code}>
         {text}
       </pre>

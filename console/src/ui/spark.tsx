@@ -8,7 +8,11 @@ interface Props {
 }
 
 /** The path of a line through the values, scaled to the box. Gaps stay gaps. */
-export function sparkPath(values: readonly (number | null)[], width: number, height: number): string {
+export function sparkPath(
+  values: readonly (number | null)[],
+  width: number,
+  height: number,
+): string {
   const known = values.filter((value): value is number => value !== null);
   if (known.length < 2) return "";
   const [least, most] = [Math.min(...known), Math.max(...known)];
@@ -33,7 +37,13 @@ export function sparkPath(values: readonly (number | null)[], width: number, hei
 
 export function Spark({ values, width = 96, height = 20, label }: Props) {
   return (
-    <svg class="spark" viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label={label}>
+    <svg
+      class="spark"
+      viewBox={`0 0 ${width} ${height}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+    >
       <path d={sparkPath(values, width, height)} />
     </svg>
   );

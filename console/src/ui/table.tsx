@@ -1,5 +1,5 @@
-// A table: sorted by its heads, with as many rows as there are. Of long tables only the rows in sight are made. Its order
-// and which of its columns are shown are in the address.
+// A table: sorted by its heads, with as many rows as there are. Of long tables only the rows in sight are made. Its
+// order and which of its columns are shown are in the address.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -46,7 +46,19 @@ const ROW_HEIGHT = 31;
 const ALL_MAX = 150;
 
 export function Table<Row>(props: Props<Row>) {
-  const { id = "", label, columns, rows, keyOf, order = "", selected, onSelect, isMain = false, rowClass, empty } = props;
+  const {
+    id = "",
+    label,
+    columns,
+    rows,
+    keyOf,
+    order = "",
+    selected,
+    onSelect,
+    isMain = false,
+    rowClass,
+    empty,
+  } = props;
   const sortName = id === "" ? "sort" : `${id}.sort`;
   const orderNow = said(sortName) || order;
   const keys = useMemo(() => parseOrder(orderNow), [orderNow]);
@@ -58,7 +70,9 @@ export function Table<Row>(props: Props<Row>) {
   const [scrolled, setScrolled] = useState(0);
   const isLong = all.length > ALL_MAX;
   const height = scroller.current?.clientHeight ?? 800;
-  const { first, end } = isLong ? windowOf(all.length, ROW_HEIGHT, scrolled, height) : { first: 0, end: all.length };
+  const { first, end } = isLong
+    ? windowOf(all.length, ROW_HEIGHT, scrolled, height)
+    : { first: 0, end: all.length };
   useCursor(isMain, all.length, isLong, scroller);
 
   if (rows.length === 0) return <div class="empty">{empty}</div>;
@@ -72,7 +86,8 @@ export function Table<Row>(props: Props<Row>) {
     onSelect?.(next);
   };
   const allKeys = () => all.map(keyOf);
-  const isAll = selected !== undefined && selected.size > 0 && all.every((row) => selected.has(keyOf(row)));
+  const isAll =
+    selected !== undefined && selected.size > 0 && all.every((row) => selected.has(keyOf(row)));
   const width = shown.length + (onSelect ? 1 : 0);
   return (
     <div
@@ -106,7 +121,12 @@ export function Table<Row>(props: Props<Row>) {
           {all.slice(first, end).map((row, index) => {
             const key = keyOf(row);
             return (
-              <tr key={key} data-row={first + index} aria-rowindex={first + index + 2} class={rowClass?.(row) ?? ""}>
+              <tr
+                key={key}
+                data-row={first + index}
+                aria-rowindex={first + index + 2}
+                class={rowClass?.(row) ?? ""}
+              >
                 {onSelect && (
                   <td class="pick">
                     <input
@@ -182,7 +202,13 @@ function useColumns<Row>(id: string, columns: readonly Column<Row>[]): Column<Ro
 }
 
 /** A menu that shows and hides columns. */
-export function ColumnMenu<Row>({ id = "", columns }: { id?: string; columns: readonly Column<Row>[] }) {
+export function ColumnMenu<Row>({
+  id = "",
+  columns,
+}: {
+  id?: string;
+  columns: readonly Column<Row>[];
+}) {
   const shown = useColumns(id, columns);
   const toggle = (column: Column<Row>) => {
     const next = columns.filter((it) => (it === column ? !shown.includes(it) : shown.includes(it)));
@@ -194,7 +220,11 @@ export function ColumnMenu<Row>({ id = "", columns }: { id?: string; columns: re
       <div class="menu-box">
         {columns.map((column) => (
           <label key={column.id} class="check">
-            <input type="checkbox" checked={shown.includes(column)} onChange={() => toggle(column)} />
+            <input
+              type="checkbox"
+              checked={shown.includes(column)}
+              onChange={() => toggle(column)}
+            />
             <span>{column.head}</span>
           </label>
         ))}
@@ -204,7 +234,12 @@ export function ColumnMenu<Row>({ id = "", columns }: { id?: string; columns: re
 }
 
 /** Walks through the rows: the focus goes to the link of the row, so that Enter opens it. */
-function useCursor(isMain: boolean, count: number, isLong: boolean, scroller: { current: HTMLDivElement | null }): void {
+function useCursor(
+  isMain: boolean,
+  count: number,
+  isLong: boolean,
+  scroller: { current: HTMLDivElement | null },
+): void {
   const [cursor, setCursor] = useState(-1);
   useEffect(() => {
     if (!isMain) return undefined;
@@ -216,7 +251,8 @@ function useCursor(isMain: boolean, count: number, isLong: boolean, scroller: { 
     if (isLong) {
       const top = cursor * ROW_HEIGHT;
       if (top < box.scrollTop) box.scrollTop = top;
-      else if (top + 2 * ROW_HEIGHT > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight + 3 * ROW_HEIGHT;
+      else if (top + 2 * ROW_HEIGHT > box.scrollTop + box.clientHeight)
+        box.scrollTop = top - box.clientHeight + 3 * ROW_HEIGHT;
     }
     const frame = requestAnimationFrame(() => {
       const link = box.querySelector<HTMLElement>(`tr[data-row="${cursor}"] :is(a, button)`);

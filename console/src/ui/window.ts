@@ -8,7 +8,12 @@ export interface Window {
   end: number;
 }
 
-export function windowOf(count: number, rowHeight: number, scrolled: number, height: number): Window {
+export function windowOf(
+  count: number,
+  rowHeight: number,
+  scrolled: number,
+  height: number,
+): Window {
   const first = Math.max(0, Math.min(count, Math.floor(scrolled / rowHeight)) - SPARE);
   const end = Math.min(count, Math.ceil((scrolled + height) / rowHeight) + SPARE);
   return { first, end: Math.max(first, end) };

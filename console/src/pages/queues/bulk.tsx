@@ -25,7 +25,10 @@ const ACTS: Record<"pause" | "resume" | Destroying, (queue: QueueRow) => Promise
 };
 
 /** One after the other: a node works on few changes at a time, and others wait for theirs. */
-async function forEach(queues: readonly QueueRow[], act: (queue: QueueRow) => Promise<unknown>): Promise<void> {
+async function forEach(
+  queues: readonly QueueRow[],
+  act: (queue: QueueRow) => Promise<unknown>,
+): Promise<void> {
   for (const queue of queues) await act(queue);
 }
 
@@ -52,7 +55,12 @@ export function Bulk({ queues, onDone }: { queues: readonly QueueRow[]; onDone: 
       <button type="button" class="danger" disabled={isBusy} onClick={() => setDestroying("purge")}>
         {TEXTS.verbs.purge}
       </button>
-      <button type="button" class="danger" disabled={isBusy} onClick={() => setDestroying("delete")}>
+      <button
+        type="button"
+        class="danger"
+        disabled={isBusy}
+        onClick={() => setDestroying("delete")}
+      >
         {TEXTS.verbs.delete}
       </button>
       <button type="button" class="quiet" onClick={onDone}>
@@ -83,7 +91,8 @@ function Sample({ queues }: { queues: readonly QueueRow[] }) {
       <ul>
         {queues.slice(0, SAMPLE).map((queue) => (
           <li key={queue.id}>
-            <code>{queue.name}</code> {format.counted(messagesOf(queue), words.message, words.messages)}
+            <code>{queue.name}</code>{" "}
+            {format.counted(messagesOf(queue), words.message, words.messages)}
           </li>
         ))}
       </ul>

@@ -29,21 +29,44 @@ export function Declare({ vhosts, onClose }: { vhosts: readonly string[]; onClos
     if (!table) return;
     const of = kind === "subscription" ? { "x-stream": stream } : {};
     const body = { durable: true, arguments: { "x-queue-type": kind, ...of, ...table } };
-    if (!(await run(() => change("PUT", path("queues", vhost, name), body), TEXTS.done(name)))) return;
+    if (!(await run(() => change("PUT", path("queues", vhost, name), body), TEXTS.done(name))))
+      return;
     onClose();
     go(queueHref(vhost, name));
   };
   return (
     <Dialog title={TEXTS.title} onClose={onClose}>
       <form onSubmit={(event) => void submit(event)}>
-        <SelectField label={words.vhost} value={vhost} options={vhosts.map((it) => [it, it])} onChoose={setVhost} />
+        <SelectField
+          label={words.vhost}
+          value={vhost}
+          options={vhosts.map((it) => [it, it])}
+          onChoose={setVhost}
+        />
         <TextField label={words.name} required value={name} onText={setName} />
-        <SelectField label={TEXTS.kind} value={kind} options={KINDS} hint={TEXTS.hints[kind]} onChoose={setKind} />
+        <SelectField
+          label={TEXTS.kind}
+          value={kind}
+          options={KINDS}
+          hint={TEXTS.hints[kind]}
+          onChoose={setKind}
+        />
         {kind === "subscription" && (
-          <TextField label={TEXTS.stream} hint={TEXTS.streamHint} required value={stream} onText={setStream} />
+          <TextField
+            label={TEXTS.stream}
+            hint={TEXTS.streamHint}
+            required
+            value={stream}
+            onText={setStream}
+          />
         )}
         <Field label={words.arguments} hint={table ? TEXTS.argumentsHint : words.errors.json}>
-          <textarea rows={4} spellcheck={false} value={more} onInput={(it) => setMore(it.currentTarget.value)} />
+          <textarea
+            rows={4}
+            spellcheck={false}
+            value={more}
+            onInput={(it) => setMore(it.currentTarget.value)}
+          />
         </Field>
         <footer>
           <button type="button" onClick={onClose}>
