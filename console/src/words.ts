@@ -145,7 +145,7 @@ export const words = {
       return_unroutable: "Returned: no route",
       drop_unroutable: "Dropped: no route",
     },
-    totals: { ready: "Ready messages", unacked: "Unacked messages" },
+    totals: { ready: "Ready", unacked: "Unacked" },
     deepest: "Queues with most messages",
     growing: "Queues that grow fastest (messages a second)",
   },
@@ -564,7 +564,6 @@ export const words = {
     allQueues: "All queues",
     partition: "Partition:",
     nothing: "No message of this queue is unacked.",
-    heldBy: "Held by",
     fetched: "somebody who fetched it (basic.get)",
     channel: (channel: number | undefined) =>
       channel === undefined ? "channel not told" : `channel ${channel}`,

@@ -77,6 +77,12 @@ export function time(atMs: number | null | undefined): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())} ${offset(at)}`;
 }
 
+/** `18:03`, and at midnight the day. */
+export function clock(atMs: number): string {
+  const [day = "", minute = ""] = time(atMs).split(" ");
+  return minute.startsWith("00:00") ? day : minute.slice(0, 5);
+}
+
 /** `1 queue`, `1,200 queues`. */
 export function counted(value: number, one: string, many: string): string {
   return `${count(value)} ${value === 1 ? one : many}`;

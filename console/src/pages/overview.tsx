@@ -9,6 +9,7 @@ import { now } from "../core/visible";
 import { messagesOf, type QueueRow } from "../live/board";
 import { queues, totals } from "../live/stream";
 import type { Count } from "../live/totals";
+import { type Alike, keyOfProblem, worstFirst } from "../core/problems";
 import type { Problem, Problems, Series } from "../types";
 import { Card, Head, Loaded, QueueLink, Tag, queueHref } from "../ui/parts";
 import { Snippets } from "../ui/snippets";
@@ -59,26 +60,6 @@ function Wrong({ told }: { told: Problems }) {
       {left_out > 0 && <p>{TEXTS.leftOut(left_out)}</p>}
       {silent.length > 0 && <p class="problem warning">{TEXTS.silent(silent)}</p>}
     </section>
-  );
-}
-
-/** Problems of a kind with one thing: each partition of a queue has its own. */
-interface Alike {
-  first: Problem;
-  count: number;
-}
-
-const keyOfProblem = ({ kind, object }: Problem): string => kind + JSON.stringify(object);
-
-function worstFirst(problems: readonly Problem[]): Alike[] {
-  const alike = new Map<string, Alike>();
-  for (const problem of problems) {
-    const key = keyOfProblem(problem);
-    const { first, count } = alike.get(key) ?? { first: problem, count: 0 };
-    alike.set(key, { first, count: count + 1 });
-  }
-  return [...alike.values()].sort((one, other) =>
-    one.first.severity.localeCompare(other.first.severity),
   );
 }
 

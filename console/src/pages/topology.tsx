@@ -27,7 +27,7 @@ const BOXES_MAX = 200;
 
 /** Units of the picture. */
 const BOX = { width: 190, height: 30 };
-const STEP = { x: 300, y: 44 };
+const STEP = { x: 330, y: 44 };
 const MARGIN = 12;
 
 export function Topology() {
@@ -221,8 +221,8 @@ function Line({
         <title>{TEXTS.arrow(arrow.kind, arrow.text)}</title>
       </path>
       {!isBack && arrow.text !== "" && (
-        <text x={x1 + (x2 - x1) * 0.62} y={y1 + (y2 - y1) * 0.72 - 4}>
-          {short(arrow.text, 16)}
+        <text x={x2 - 10} y={y2 - 4}>
+          {short(arrow.text, 18)}
         </text>
       )}
     </g>

@@ -6,6 +6,7 @@ import { useOverview, useProblems } from "../core/broker";
 import { isHelpOpen, isPaletteOpen } from "../core/keys";
 import { THEMES, theme, type Theme, views } from "../core/kept";
 import { place } from "../core/place";
+import { worstFirst } from "../core/problems";
 import { logOut, session } from "../core/session";
 import { allowedPages, parentOf } from "../core/sitemap";
 import { state } from "../live/stream";
@@ -87,7 +88,7 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
 /** How many problems there are, wherever one is. */
 function Verdict() {
   const { data } = useProblems();
-  const count = (data?.problems.length ?? 0) + (data?.left_out ?? 0);
+  const count = worstFirst(data?.problems ?? []).length + (data?.left_out ?? 0);
   if (!data || count === 0) return null;
   const isCritical = data.problems.some((problem) => problem.severity === "critical");
   return (

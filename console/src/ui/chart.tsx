@@ -46,6 +46,7 @@ function options(
   const [dim, line] = [resolved("--dim"), resolved("--line")];
   const axis = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const numbers = (_: uPlot, values: number[]) => values.map((value) => format.rate(value));
+  const clock = (_: uPlot, splits: number[]) => splits.map((at) => format.clock(at * 1000));
   const hasRates = lines.some((it) => it.isRate);
   const series = lines.map(({ name, isRate }, index) => ({
     label: name,
@@ -71,7 +72,7 @@ function options(
     scales: { x: { time: true }, count: scale, rate: scale },
     series: [time, ...series],
     axes: [
-      axis,
+      { ...axis, values: clock },
       { ...axis, scale: "count", size: 64, values: numbers },
       ...(hasRates
         ? [

@@ -16,20 +16,26 @@ const TEXTS = words.held;
 export function HolderOf({ holder }: { holder: Holder }) {
   const { connection, connection_name, user_provided_name, user, channel, consumer_tag, node } =
     holder;
+  const [client] = (connection_name ?? "").split(" -> ");
   return (
     <p class="chain">
-      {TEXTS.heldBy}{" "}
-      {consumer_tag !== undefined && (
+      {consumer_tag === undefined ? (
+        TEXTS.fetched
+      ) : (
         <a href={href("/consumers", { q: consumer_tag })}>{consumer_tag}</a>
       )}
-      {consumer_tag === undefined && TEXTS.fetched} → {TEXTS.channel(channel)} →{" "}
+      {" → "}
+      {TEXTS.channel(channel)}
+      {" → "}
       {connection_name === undefined ? (
         connection
       ) : (
-        <a href={connectionHref(connection_name)}>{connection_name}</a>
+        <a href={connectionHref(connection_name)} title={connection_name}>
+          {user_provided_name ?? connection}
+        </a>
       )}
-      {user_provided_name !== undefined && ` (${user_provided_name})`}
-      {user !== undefined && ` ${TEXTS.ofUser(user)}`} → {node}
+      {user !== undefined && ` ${TEXTS.ofUser(user)}`}
+      {client && ` → ${client}`} <span class="dim">({node})</span>
     </p>
   );
 }

@@ -1,6 +1,6 @@
 // Looks through the messages of a queue without touching them, answer by answer, until enough are found.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, path } from "../../core/api";
 import type { Message, Messages } from "../../types";
 
@@ -50,36 +50,28 @@ type Known = Pick<Looked, "items" | "next" | "isLooking" | "answers" | "error">;
 
 const BEGIN: Known = { items: [], next: null, isLooking: true, answers: 0, error: undefined };
 
+/** A search that may be stopped, and go on. */
+interface Search {
+  at: string | null;
+  isStopped: boolean;
+}
+
 export function useLooked(sought: Sought, round: number): Looked {
   const [known, setKnown] = useState<Known>(BEGIN);
-  const [run, setRun] = useState({ from: sought.from, wanted: PAGE, isOver: false });
-  const { vhost, name, state, partition, from, contains, header } = sought;
-  const key = JSON.stringify([sought, round]);
+  const search = useRef<Search>({ at: "", isStopped: true });
 
-  useEffect(() => {
-    setKnown(BEGIN);
-    setRun({ from, wanted: PAGE, isOver: false });
-  }, [key]);
-
-  useEffect(() => {
-    let isOver = run.isOver;
-    const look = async () => {
-      let at: string | null = run.from;
-      let found = 0;
-      while (at !== null && found < run.wanted && !isOver) {
-        const asked = {
-          state,
-          partition,
-          from: at,
-          contains,
-          count: PAGE,
-          truncate: PREVIEW_BYTES,
-        };
-        const told: Messages = await ask<Messages>(messagesPath(vhost, name), asked);
-        if (isOver) return;
+  const look = async (mine: Search) => {
+    const { vhost, name, state, partition, contains, header } = sought;
+    const asked = { state, partition, contains, count: PAGE, truncate: PREVIEW_BYTES };
+    const isOver = () => mine.isStopped || mine !== search.current;
+    let error: unknown;
+    try {
+      for (let found = 0; mine.at !== null && found < PAGE;) {
+        const told = await ask<Messages>(messagesPath(vhost, name), { ...asked, from: mine.at });
+        if (isOver()) return;
         const fit = told.items.filter((message) => hasHeader(message, header));
         found += fit.length;
-        at = told.next;
+        mine.at = told.next;
         setKnown((it) => ({
           ...it,
           items: [...it.items, ...fit],
@@ -87,22 +79,30 @@ export function useLooked(sought: Sought, round: number): Looked {
           answers: it.answers + 1,
         }));
       }
-    };
-    const end = (error: unknown) =>
-      isOver || setKnown((it) => ({ ...it, isLooking: false, error }));
-    if (!isOver) look().then(() => end(undefined), end);
+    } catch (refused) {
+      error = refused;
+    }
+    if (!isOver()) setKnown((it) => ({ ...it, isLooking: false, error }));
+  };
+
+  useEffect(() => {
+    const mine: Search = { at: sought.from, isStopped: false };
+    search.current = mine;
+    setKnown(BEGIN);
+    void look(mine);
     return () => {
-      isOver = true;
+      mine.isStopped = true;
     };
-  }, [key, run]);
+  }, [JSON.stringify(sought), round]);
 
   const more = () => {
+    search.current = { at: search.current.at, isStopped: false };
     setKnown((it) => ({ ...it, isLooking: true }));
-    setRun({ from: known.next ?? "", wanted: PAGE, isOver: false });
+    void look(search.current);
   };
   const stop = () => {
+    search.current.isStopped = true;
     setKnown((it) => ({ ...it, isLooking: false }));
-    setRun((it) => ({ ...it, isOver: true }));
   };
   return { ...known, more, stop };
 }

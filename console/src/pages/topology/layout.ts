@@ -47,7 +47,7 @@ function arrowsOf(
   queues: readonly Shown[],
   bindings: readonly Binding[],
 ): Arrow[] {
-  const arrows: Arrow[] = [];
+  const later: Arrow[] = [];
   // Several bindings between two ends are one arrow with several keys.
   const bound = new Map<string, Arrow>();
   for (const it of bindings) {
@@ -59,48 +59,56 @@ function arrowsOf(
     if (before) before.text = `${before.text}, ${it.routing_key}`;
     else bound.set(`${from}\u0000${to}`, { from, to, kind: "binding", text: it.routing_key });
   }
-  arrows.push(...bound.values());
   for (const queue of queues) {
     const [from, exchange] = [queueId(queue.name), setting(queue, "dead-letter-exchange")];
     const key = setting(queue, "dead-letter-routing-key");
     if (exchange === "" && key !== undefined)
-      arrows.push({ from, to: queueId(key), kind: "dead letter", text: "" });
+      later.push({ from, to: queueId(key), kind: "dead letter", text: "" });
     if (exchange)
-      arrows.push({ from, to: exchangeId(exchange), kind: "dead letter", text: key ?? "" });
+      later.push({ from, to: exchangeId(exchange), kind: "dead letter", text: key ?? "" });
     const stream = text(queue.arguments["x-stream"]);
     if (stream !== undefined)
-      arrows.push({ from: queueId(stream), to: from, kind: "subscription", text: "" });
+      later.push({ from: queueId(stream), to: from, kind: "subscription", text: "" });
   }
   for (const exchange of exchanges) {
     const to = text(exchange.arguments["alternate-exchange"]);
     if (to)
-      arrows.push({
+      later.push({
         from: exchangeId(exchange.name),
         to: exchangeId(to),
         kind: "alternate",
         text: "",
       });
   }
-  return arrows;
+  // Bindings say where a thing stands; what leads back to them, such as dead letters, comes after.
+  return [...bound.values(), ...later];
 }
 
-/**
- * The column of each box: one to the right of all that lead to it. Dead letters do not count, since they lead back, and
- * circles of exchanges end at the column of the last box.
- */
+/** Whether one gets along the arrows from the one to the other. */
+function leads(from: string, to: string, arrows: readonly Arrow[]): boolean {
+  const [seen, open] = [new Set<string>(), [from]];
+  for (let at = open.pop(); at !== undefined; at = open.pop()) {
+    if (at === to) return true;
+    if (seen.has(at)) continue;
+    seen.add(at);
+    for (const arrow of arrows) if (arrow.from === at) open.push(arrow.to);
+  }
+  return false;
+}
+
+/** The column of each box: to the right of all that lead to it, but for arrows that close a circle. */
 function columnsOf(ids: readonly string[], arrows: readonly Arrow[]): Map<string, number> {
+  const forward: Arrow[] = [];
+  for (const arrow of arrows) if (!leads(arrow.to, arrow.from, forward)) forward.push(arrow);
   const columns = new Map(ids.map((id) => [id, 0]));
-  const forward = arrows.filter(({ kind }) => kind !== "dead letter");
-  for (let round = 0; round < ids.length; round += 1) {
-    let isMoved = false;
+  for (let isMoved = true; isMoved;) {
+    isMoved = false;
     for (const { from, to } of forward) {
-      const [left, right] = [columns.get(from), columns.get(to)];
-      if (left === undefined || right === undefined || right > left || left + 1 >= ids.length)
-        continue;
-      columns.set(to, left + 1);
+      const column = (columns.get(from) ?? 0) + 1;
+      if (column <= (columns.get(to) ?? 0)) continue;
+      columns.set(to, column);
       isMoved = true;
     }
-    if (!isMoved) break;
   }
   return columns;
 }
