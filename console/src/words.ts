@@ -203,6 +203,8 @@ export const words = {
         delete: (queues: number) => `Delete ${queueCount(queues)}?`,
       },
       typed: (queues: number) => queueCount(queues),
+      refused: (refused: number, all: number, first: string) =>
+        `${count(refused)} of ${queueCount(all)} refused, the others are done. ${first}`,
       sum: (queues: number, messages: number) =>
         `${queueCount(queues)} with ${messageCount(messages)}:`,
       done: {

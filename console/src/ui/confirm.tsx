@@ -38,6 +38,7 @@ export function Confirm({ title, name, verb, done, act, onClose, onDone, childre
             {words.confirm.type} <code>{name}</code>
           </span>
           <input
+            autofocus
             autocomplete="off"
             spellcheck={false}
             value={typed}

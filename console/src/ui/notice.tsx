@@ -30,8 +30,8 @@ function dismiss(id: number): void {
 /** Why the node did not do it. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Refused)) return String(error);
-  if (error.status === 0) return words.errors.noAnswer;
-  return error.reason || words.errors.status(error.status);
+  if (error.reason !== "") return error.reason;
+  return error.status === 0 ? words.errors.noAnswer : words.errors.status(error.status);
 }
 
 export function Notices() {

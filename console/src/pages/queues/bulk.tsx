@@ -1,12 +1,13 @@
 // What is done to several queues at once. What destroys shows how much it is, and a sample, and asks for the number.
 
 import { useState } from "preact/hooks";
-import { change, path } from "../../core/api";
+import { Refused, change, path } from "../../core/api";
 import * as format from "../../core/format";
 import { role } from "../../core/session";
 import { messagesOf, type QueueRow } from "../../live/board";
 import { useAct } from "../../ui/act";
 import { Confirm } from "../../ui/confirm";
+import { reasonOf } from "../../ui/notice";
 import { words } from "../../words";
 
 const TEXTS = words.queues.bulk;
@@ -24,12 +25,21 @@ const ACTS: Record<"pause" | "resume" | Destroying, (queue: QueueRow) => Promise
   delete: ({ vhost, name }) => change("DELETE", path("queues", vhost, name)),
 };
 
-/** One after the other: a node works on few changes at a time, and others wait for theirs. */
+/**
+ * One after the other: a node works on few changes at a time, and others wait for theirs. What is refused, such as the
+ * purge of a stream, does not keep the others from being done.
+ */
 async function forEach(
   queues: readonly QueueRow[],
   act: (queue: QueueRow) => Promise<unknown>,
 ): Promise<void> {
-  for (const queue of queues) await act(queue);
+  const refused: string[] = [];
+  for (const queue of queues) {
+    await act(queue).catch((error: unknown) => refused.push(`${queue.name}: ${reasonOf(error)}`));
+  }
+  const [first] = refused;
+  if (first !== undefined)
+    throw new Refused(0, TEXTS.refused(refused.length, queues.length, first));
 }
 
 export function Bulk({ queues, onDone }: { queues: readonly QueueRow[]; onDone: () => void }) {
