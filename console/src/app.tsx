@@ -1,5 +1,6 @@
 // The frame around all pages: who is logged in, where one can go, and which page is shown.
 
+import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { place } from "./core/place";
@@ -29,7 +30,7 @@ import { UserPage } from "./pages/user";
 import { Users } from "./pages/users";
 import { Vhosts } from "./pages/vhosts";
 import { Frame } from "./shell/frame";
-import { signal } from "@preact/signals";
+import { Boundary } from "./ui/boundary";
 import { Failure, Head, Loading } from "./ui/parts";
 import { words } from "./words";
 
@@ -95,7 +96,11 @@ function Shown() {
   if (!View) return <Nothing title={words.notThere.title} text={words.notThere.text} />;
   const isAllowed = allowedPages.value.some((page) => page.path === parentOf(path));
   if (!isAllowed) return <Nothing title={words.notAllowed.title} text={words.notAllowed.text} />;
-  return <View key={path} />;
+  return (
+    <Boundary key={path}>
+      <View />
+    </Boundary>
+  );
 }
 
 function Nothing({ title, text }: { title: string; text: string }) {

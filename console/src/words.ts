@@ -65,7 +65,13 @@ export const words = {
     text: "The address names a page that the console does not have.",
   },
   notAllowed: { title: "Not for your role", text: "Your user lacks the tag that this page needs." },
-  live: { connecting: "connecting", live: "live", broken: "not live: the node does not answer" },
+  live: { connecting: "connecting", live: "live", broken: "not live" },
+  liveTitles: {
+    connecting: "The console connects to the live stream of the node.",
+    live: "What is shown changes each second.",
+    broken: "The node does not answer. The console tries again every two seconds.",
+  },
+  oops: "This page does not work with what the node has answered.",
   theme: { label: "Theme", system: "System theme", light: "Light theme", dark: "Dark theme" },
   confirm: { type: "To confirm, type" },
   errors: {
@@ -89,6 +95,7 @@ export const words = {
     search: (what: string) => `Filter ${what.toLowerCase()} ( / )`,
     columns: "Columns",
     all: "Select all rows",
+    acts: "Actions",
     one: (name: string) => `Select ${name}`,
   },
   views: {

@@ -202,6 +202,9 @@ function Groups({ vhost, name }: { vhost: string; name: string }) {
   );
 }
 
+/** So many of them: the node lists 50. */
+const RETRIES_MAX = 5;
+
 /** Those that run, and the last that ran. */
 function Retries() {
   const { data } = useQuery<Retry[]>("/millrace/retries", 3_000);
@@ -209,7 +212,7 @@ function Retries() {
   if (shown.length === 0) return null;
   return (
     <Card title={TEXTS.running}>
-      {shown.map((retry) => (
+      {shown.slice(0, RETRIES_MAX).map((retry) => (
         <RetryRow key={retry.id} retry={retry} />
       ))}
     </Card>
@@ -221,8 +224,8 @@ function RetryRow({ retry }: { retry: Retry }) {
   const stop = () =>
     run(() => change("DELETE", path("millrace", "retries", retry.id)), TEXTS.stopped);
   return (
-    <details class="retry" open={retry.state === "running"}>
-      <summary>
+    <article class="retry">
+      <p>
         <QueueLink vhost={retry.vhost} name={retry.queue} /> {TEXTS.states[retry.state]}{" "}
         {TEXTS.sent(retry.sent, retry.user)}
         {retry.state === "running" && role.value.changes && (
@@ -230,8 +233,8 @@ function RetryRow({ retry }: { retry: Retry }) {
             {TEXTS.stop}
           </button>
         )}
-      </summary>
+      </p>
       <RetryResult retry={retry} />
-    </details>
+    </article>
   );
 }

@@ -64,23 +64,9 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
       >
         {words.palette.button} <kbd>{words.palette.keys}</kbd>
       </button>
-      <select
-        aria-label={words.theme.label}
-        value={theme.value}
-        onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
-      >
-        {THEMES.map((name) => (
-          <option key={name} value={name} selected={name === theme.value}>
-            {words.theme[name]}
-          </option>
-        ))}
-      </select>
       <span class="who" title={session.value?.tags.join(", ")}>
         {session.value?.user}
       </span>
-      <button type="button" class="quiet" onClick={() => void logOut()}>
-        {words.logOut}
-      </button>
     </header>
   );
 }
@@ -101,7 +87,7 @@ function Verdict() {
 function LiveState() {
   const now = state.value;
   return (
-    <span class={`live ${now}`} role="status">
+    <span class={`live ${now}`} role="status" title={words.liveTitles[now]}>
       {words.live[now]}
     </span>
   );
@@ -130,6 +116,23 @@ function Navigation({ onGo }: { onGo: () => void }) {
         </div>
       ))}
       <SavedViews />
+      <div class="own">
+        <select
+          aria-label={words.theme.label}
+          value={theme.value}
+          onClick={(event) => event.stopPropagation()}
+          onChange={(event) => (theme.value = event.currentTarget.value as Theme)}
+        >
+          {THEMES.map((name) => (
+            <option key={name} value={name} selected={name === theme.value}>
+              {words.theme[name]}
+            </option>
+          ))}
+        </select>
+        <button type="button" class="quiet" onClick={() => void logOut()}>
+          {words.logOut}
+        </button>
+      </div>
       <button type="button" class="quiet small" onClick={() => (isHelpOpen.value = true)}>
         {words.help.button}
       </button>

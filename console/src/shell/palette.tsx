@@ -1,6 +1,6 @@
 // Goes to whatever one types: a page, a saved view, a queue.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { views } from "../core/kept";
 import { isPaletteOpen } from "../core/keys";
 import { go } from "../core/place";
@@ -38,8 +38,6 @@ function found(text: string): Target[] {
 export function Palette() {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const input = useRef<HTMLInputElement>(null);
-  useEffect(() => input.current?.focus(), []);
   const targets = found(text);
   const close = () => (isPaletteOpen.value = false);
   const open = (target: Target | undefined) => {
@@ -60,7 +58,7 @@ export function Palette() {
   return (
     <Dialog title={words.palette.title} onClose={close}>
       <input
-        ref={input}
+        autofocus
         type="search"
         role="combobox"
         aria-expanded="true"

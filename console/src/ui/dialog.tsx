@@ -1,7 +1,7 @@
 // A dialog over the page. The browser's own keeps the focus inside, and closes on Escape.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { words } from "../words";
 
 interface Props {
@@ -14,7 +14,8 @@ interface Props {
 export function Dialog({ title, onClose, isWide = false, children }: Props) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // At once: whoever types on means the dialog.
+  useLayoutEffect(() => {
     const dialog = box.current;
     const before = document.activeElement;
     dialog?.showModal();

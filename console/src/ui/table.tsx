@@ -187,7 +187,7 @@ function Heading<Row>({ column, keys, press }: HeadingProps<Row>) {
           </span>
         </button>
       ) : (
-        column.head
+        column.head || <span class="unseen">{words.table.acts}</span>
       )}
     </th>
   );

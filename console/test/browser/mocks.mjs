@@ -123,8 +123,10 @@ export async function withQueues(page, count) {
 
 /** A broker in which there is nothing: each list is empty. */
 export async function withNothing(page) {
-  const isList =
-    /\/api\/(queues|exchanges|bindings|policies|operator-policies|connections|channels|consumers|vhost-limits|users|permissions|millrace\/(retries|dead-letter-queues|locks))(\/[^/?]+)?(\?.*)?$/;
+  const lists = "queues|exchanges|bindings|policies|operator-policies|consumers|millrace/locks";
+  const whole =
+    "connections|channels|vhost-limits|users|permissions|millrace/(retries|dead-letter-queues)";
+  const isList = new RegExp(`/api/((${lists})(/[^/?]+)?|${whole})(\\?.*)?$`);
   await page.route(isList, (route) =>
     route.request().method() === "GET" ? json(route, []) : route.fallback(),
   );

@@ -49,7 +49,7 @@ async function logIn(page, name, secret) {
   await page.getByLabel("User").fill(name);
   await page.getByLabel("Password").fill(secret);
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.waitForSelector("main h1");
+  await page.waitForSelector("header.bar");
 }
 
 let [visits, failed] = [0, 0];
