@@ -358,6 +358,14 @@ export interface Permission {
   read: string;
 }
 
+export interface TopicPermission {
+  user: string;
+  vhost: string;
+  exchange: string;
+  write: string;
+  read: string;
+}
+
 export interface Vhost {
   name: string;
   description?: string;

@@ -742,6 +742,11 @@ export const words = {
     readOnly: "Only read",
     take: "Take away",
     taken: (user: string, vhost: string) => `${user} has no permissions in ${vhost} any more.`,
+    topics: "Topic permissions",
+    noTopic: "Nothing more is asked of routing keys than the permissions above.",
+    exchange: "Topic exchange",
+    topicRights: { write: "May publish keys", read: "May bind keys" },
+    topicsHint: "{username} and {vhost} stand for these names.",
     deleteTitle: (name: string) => `Delete the user ${name}?`,
     deleteText: (vhosts: string[]) =>
       vhosts.length === 0
@@ -770,6 +775,7 @@ export const words = {
     },
     typeHint: "For queues that are declared without a type.",
     traced: "each message is copied",
+    tracingLabel: "Trace: copy each message that is published or delivered to amq.rabbitmq.trace",
     make: "New vhost",
     change: (name: string) => `Vhost ${name}`,
     saved: (name: string) => `${name} is saved.`,

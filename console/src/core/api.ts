@@ -1,6 +1,6 @@
 // Requests to the node.
 
-import { guarded, lost } from "./session";
+import { guarded, recall } from "./session";
 
 /** The node refused, or nobody answered (status 0). */
 export class Refused extends Error {
@@ -61,12 +61,8 @@ async function send(
     throw new Refused(0, "");
   }
   if (answer.ok) return answer;
-  if (
-    answer.status === 401 &&
-    method === "GET" &&
-    (await reasonOf(answer.clone())) === "Nobody is logged in"
-  )
-    lost();
+  // The node says 401 of what a user may not do, too: whether the login is over, it has to be asked.
+  if (answer.status === 401) void recall().catch(() => undefined);
   throw new Refused(answer.status, await reasonOf(answer));
 }
 

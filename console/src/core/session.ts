@@ -29,12 +29,14 @@ export function guarded(): Record<string, string> {
   return csrf === undefined ? {} : { "x-millrace-csrf": csrf };
 }
 
-export function lost(): void {
+function lost(): void {
   standing.value = "nobody";
 }
 
+/** The same session stays the same object: whoever watches it is not told of what has not changed. */
 async function take(answer: Response): Promise<void> {
-  standing.value = (await answer.json()) as Session;
+  const told = (await answer.json()) as Session;
+  if (JSON.stringify(told) !== JSON.stringify(standing.peek())) standing.value = told;
 }
 
 /** Asks who one is. Throws if nobody answers. */

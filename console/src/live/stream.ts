@@ -13,6 +13,9 @@ const AGAIN_MS = 2_000;
 export type State = "connecting" | "live" | "broken";
 
 export const state = signal<State>("connecting");
+
+/** All queues were told once: before that, none in the list does not mean that there is none. */
+export const isTold = signal(false);
 export const totals = signal<Totals | undefined>(undefined);
 export const nodes = signal<LiveNode[]>([]);
 
@@ -45,6 +48,7 @@ function open(): EventSource {
     next.inherit(board);
     [board, next] = [next, undefined];
     state.value = "live";
+    isTold.value = true;
     turn.value += 1;
   });
   on("overview", (event) => {
@@ -61,11 +65,19 @@ function open(): EventSource {
 /** Forgets what was told to somebody else. */
 function clear(): void {
   board = new Board([]);
+  isTold.value = false;
   totals.value = undefined;
   nodes.value = [];
   // Whoever clears does not want to hear of it.
   turn.value = turn.peek() + 1;
 }
+
+/** Moves when the stream is to be opened again. */
+const attempt = signal(0);
+
+const again = (): void => {
+  attempt.value += 1;
+};
 
 export function startStream(): void {
   effect(() => {
@@ -74,17 +86,18 @@ export function startStream(): void {
       return undefined;
     }
     if (!isVisible.value) return undefined;
+    void attempt.value;
     let timer: ReturnType<typeof setTimeout> | undefined;
     // What came while nobody looked would look like one great burst.
     totals.value = undefined;
     state.value = "connecting";
     const source = open();
-    // Asking who one is gives a new session, which runs this effect again; or tells that nobody is logged in any more.
+    // If nobody is logged in any more, the session is over, and with it this effect.
     const retry = (meanwhile: State) => {
       state.value = meanwhile;
       source.close();
       clearTimeout(timer);
-      timer = setTimeout(() => void recall().catch(() => retry("broken")), AGAIN_MS);
+      timer = setTimeout(() => void recall().then(again, () => retry("broken")), AGAIN_MS);
     };
     source.onerror = () => retry("broken");
     source.addEventListener("end", () => retry("connecting"));

@@ -7,11 +7,11 @@ import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { now } from "../core/visible";
 import { messagesOf, type QueueRow } from "../live/board";
-import { queues, totals } from "../live/stream";
+import { isTold, queues, totals } from "../live/stream";
 import type { Count } from "../live/totals";
 import { type Alike, keyOfProblem, worstFirst } from "../core/problems";
 import type { Problem, Problems, Series } from "../types";
-import { Card, Head, Loaded, QueueLink, Tag, queueHref } from "../ui/parts";
+import { Card, Head, Loaded, Loading, QueueLink, Tag, queueHref } from "../ui/parts";
 import { Snippets } from "../ui/snippets";
 import { Spark } from "../ui/spark";
 import { words } from "../words";
@@ -148,10 +148,11 @@ function Totals() {
     ready += row.ready;
     unacked += row.unacked;
   }
+  const known = (value: number) => (isTold.value ? value : undefined);
   const counts: [string, number | undefined, string][] = [
-    [TEXTS.totals.ready, ready, href("/queues", { sort: "-ready" })],
-    [TEXTS.totals.unacked, unacked, "/held"],
-    [words.pages.queues, board.rows.size, "/queues"],
+    [TEXTS.totals.ready, known(ready), href("/queues", { sort: "-ready" })],
+    [TEXTS.totals.unacked, known(unacked), "/held"],
+    [words.pages.queues, known(board.rows.size), "/queues"],
     [words.pages.exchanges, data?.object_totals.exchanges, "/exchanges"],
     [words.pages.connections, told?.connections, "/connections"],
     [words.pages.channels, told?.channels, "/channels"],
@@ -177,6 +178,7 @@ function top(rows: readonly QueueRow[], value: (row: QueueRow) => number): Queue
 }
 
 function Busiest() {
+  if (!isTold.value) return <Loading />;
   const rows = [...queues().rows.values()];
   if (rows.length === 0) {
     return (

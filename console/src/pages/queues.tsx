@@ -7,7 +7,7 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { keyOf, messagesOf, type QueueRow } from "../live/board";
-import { queues, state, turn } from "../live/stream";
+import { isTold, queues, turn } from "../live/stream";
 import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
 import { Head, Loading, QueueLink, Tag } from "../ui/parts";
@@ -170,7 +170,7 @@ export function Queues() {
       {picked.length > 0 && (
         <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />
       )}
-      {state.value === "connecting" && all.length === 0 ? (
+      {!isTold.value ? (
         <Loading />
       ) : (
         <Table

@@ -115,6 +115,7 @@ const COLUMNS: readonly Column<Shown>[] = [
 ];
 
 function behindText(shown: Shown): string {
+  if (lagOf(shown) === undefined) return format.NOTHING;
   const seconds = secondsBehind(shown);
   if (seconds === 0) return TEXTS.caughtUp;
   return seconds === undefined ? TEXTS.standsStill : format.duration(seconds * 1000);

@@ -15,6 +15,7 @@ import { Table, type Column } from "../ui/table";
 import { words } from "../words";
 import { LimitsOf } from "./users/limits";
 import { TagField } from "./users/tags";
+import { TopicPermissions } from "./users/topics";
 
 const TEXTS = words.users;
 
@@ -58,6 +59,7 @@ export function UserPage() {
         </Loaded>
         {mayChange && <Give name={name} />}
       </Card>
+      <TopicPermissions name={name} mayChange={mayChange} />
     </>
   );
 }

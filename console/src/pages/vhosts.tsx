@@ -10,7 +10,7 @@ import type { Vhost } from "../types";
 import { useAct } from "../ui/act";
 import { Confirm } from "../ui/confirm";
 import { Dialog } from "../ui/dialog";
-import { SelectField, TextField } from "../ui/fields";
+import { CheckField, SelectField, TextField } from "../ui/fields";
 import { Head, Loaded, Tag } from "../ui/parts";
 import { Search, filterText, matches } from "../ui/search";
 import { Table, type Column } from "../ui/table";
@@ -131,10 +131,11 @@ function Edit({ vhost, onClose }: { vhost: Vhost; onClose: () => void }) {
   const [name, setName] = useState(vhost.name);
   const [description, setDescription] = useState(vhost.description ?? "");
   const [type, setType] = useState(vhost.default_queue_type ?? "classic");
+  const [tracing, setTracing] = useState(vhost.tracing);
   const { isBusy, run } = useAct();
   const submit = async (event: Event) => {
     event.preventDefault();
-    const body = { description, default_queue_type: type, tags: (vhost.tags ?? []).join(",") };
+    const body = { description, default_queue_type: type, tracing };
     if (await run(() => change("PUT", path("vhosts", name), body), TEXTS.saved(name))) onClose();
   };
   return (
@@ -149,6 +150,7 @@ function Edit({ vhost, onClose }: { vhost: Vhost; onClose: () => void }) {
           options={["classic", "quorum", "stream"].map((it) => [it, it])}
           onChoose={setType}
         />
+        <CheckField label={TEXTS.tracingLabel} checked={tracing} onCheck={setTracing} />
         <footer>
           <button type="button" onClick={onClose}>
             {words.cancel}
