@@ -1,4 +1,4 @@
-// Runs the unit tests: bundles each into memory's neighbour, a temporary folder, and hands them to node's own runner.
+// Runs the unit tests: bundles each into a temporary folder, and hands them to Node's own runner.
 
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";

@@ -76,6 +76,7 @@ export const words = {
   confirm: { type: "To confirm, type" },
   errors: {
     noAnswer: "The node does not answer.",
+    notFound: "It does not exist, or not any more.",
     status: (status: number) => `The node refused the request with status ${status}.`,
     json: 'This must be a JSON object, such as {"key": "value"}.',
   },

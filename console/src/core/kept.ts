@@ -31,7 +31,16 @@ const isTheme = (value: unknown): value is Theme => THEMES.some((theme) => theme
 
 export const theme = keptSignal<Theme>("millrace.theme", "system", isTheme);
 
+/** What the browser's user prefers, which the system theme follows. */
+export const prefersDark = signal(false);
+
 export function startTheme(): void {
+  const preference = matchMedia("(prefers-color-scheme: dark)");
+  const look = () => {
+    prefersDark.value = preference.matches;
+  };
+  look();
+  preference.addEventListener("change", look);
   effect(() => {
     document.documentElement.dataset.theme = theme.value;
   });

@@ -35,10 +35,10 @@ function dayMs(text: string, isEnd: boolean): number | undefined {
 
 export function Audit() {
   const page = Math.max(1, Number(said("page")) || 1);
-  const said4 = Object.fromEntries(FILTERS.map((name) => [name, said(name)]));
+  const filters = Object.fromEntries(FILTERS.map((name) => [name, said(name)]));
   const since = dayMs(said("since"), false);
   const until = dayMs(said("until"), true);
-  const asked = { ...said4, since, until, page, page_size: PAGE_SIZE };
+  const asked = { ...filters, since, until, page, page_size: PAGE_SIZE };
   const query = useQuery<Page<AuditRecord>>(withAsked("/millrace/audit", asked), 15_000);
   return (
     <>

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import * as format from "../core/format";
-import { theme } from "../core/kept";
+import { prefersDark, theme } from "../core/kept";
 import { said, show } from "../core/place";
 import { words } from "../words";
 
@@ -128,7 +128,7 @@ export function Chart({ label, fromMs, stepMs, lines }: Props) {
       chart.current = undefined;
     };
     // Made anew for other lines or colours only: new values are put into the chart that is there.
-  }, [names, theme.value]);
+  }, [names, theme.value, prefersDark.value]);
   useEffect(() => {
     chart.current?.setData(data());
     if (zoomFrom > 0) chart.current?.setScale("x", { min: zoomFrom / 1000, max: zoomTo / 1000 });

@@ -30,6 +30,7 @@ function dismiss(id: number): void {
 /** Why the node did not do it. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Refused)) return String(error);
+  if (error.status === 404) return words.errors.notFound;
   if (error.reason !== "") return error.reason;
   return error.status === 0 ? words.errors.noAnswer : words.errors.status(error.status);
 }

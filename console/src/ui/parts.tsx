@@ -1,8 +1,7 @@
 // Small parts that most pages have.
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { href } from "../core/place";
 import type { Query } from "../core/query";
 import { words } from "../words";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { VHOST } from "./pages.mjs";
-import { settled } from "./checks.mjs";
+import { inspect, settled } from "./checks.mjs";
 import { withQueues } from "./mocks.mjs";
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
@@ -98,6 +98,44 @@ export const FLOWS = {
     await page.getByText(/are being sent back/).waitFor();
   },
 
+  async "chosen dead letters are sent back, and the chart zooms"({ page, open }) {
+    await open(queuePage("orders.dead", "messages"));
+    await page.getByLabel("Select all rows").check();
+    await page.getByRole("button", { name: /^Send \d+ messages? back…/ }).click();
+    await page.getByRole("button", { name: "Count first" }).click();
+    await page.getByText(/messages? would be sent/).waitFor();
+    await open(queuePage("orders", "overview"));
+    const plot = page.locator(".u-over");
+    const box = await plot.boundingBox();
+    await page.mouse.move(box.x + 200, box.y + 50);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 400, box.y + 60, { steps: 5 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /from=\d+&to=\d+/.test(location.search));
+    await page.getByRole("button", { name: "Show all" }).click();
+    await page.waitForFunction(() => !location.search.includes("from="));
+  },
+
+  async "the stream is closed while nobody looks at the tab"({ page, open }) {
+    await open("/");
+    await page.getByText("live", { exact: true }).waitFor();
+    const look = (state) =>
+      page.evaluate((value) => {
+        Object.defineProperty(document, "visibilityState", { value, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, state);
+    let asked = 0;
+    page.on("request", (request) => (asked += Number(request.url().includes("/api/"))));
+    await look("hidden");
+    await page.waitForTimeout(200);
+    asked = 0;
+    await page.waitForTimeout(4_000);
+    assert.equal(asked, 0, "nothing is asked while the tab is hidden");
+    const opened = page.waitForRequest("**/api/millrace/live");
+    await look("visible");
+    await opened;
+  },
+
   async "a purge shows what goes, and asks for the name"({ page, open }) {
     await open(queuePage("orders", "overview"));
     await page.getByRole("button", { name: "Purge…" }).click();
@@ -129,5 +167,66 @@ export const FLOWS = {
     await page.getByLabel("Password").fill("wrong");
     await page.getByRole("button", { name: "Log in" }).click();
     await page.getByText(/The user or the password is wrong/).waitFor();
+  },
+
+  async "dialogs have no axe violation, in either theme"({ page, open }) {
+    const press = (name) => page.getByRole("button", { name }).first().click();
+    const dialogs = [
+      ["/queues", () => press("New queue")],
+      ["/queues", () => page.keyboard.press("?")],
+      ["/queues", () => page.keyboard.press("Control+k")],
+      [
+        "/queues",
+        async () => {
+          await page.getByLabel("Select all rows").check();
+          await press("Delete…");
+        },
+      ],
+      ["/exchanges", () => press("New exchange")],
+      ["/users", () => press("New user")],
+      ["/vhosts", () => press("New vhost")],
+      ["/policies", () => press("New policy")],
+      [queuePage("orders", "overview"), () => press("Delete…")],
+      [
+        `/dead-letters?${new URLSearchParams({ vhost: VHOST, name: "orders.dead" })}`,
+        () => press("Send all back…"),
+      ],
+      [`/locks?${new URLSearchParams({ vhost: VHOST })}`, () => press("Release…")],
+    ];
+    const faults = [];
+    for (const theme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: theme });
+      for (const [path, act] of dialogs) {
+        await open(path);
+        await act();
+        await page.getByRole("dialog").waitFor();
+        const found = await inspect(page);
+        faults.push(...found.map((fault) => `${theme} ${path}: ${fault}`));
+      }
+    }
+    assert.deepEqual(faults, []);
+  },
+
+  async "the first paint and a change of the page are quick"({ page, open }) {
+    await open("/");
+    const paint = await page.evaluate(
+      () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0,
+    );
+    const change = async (name) => {
+      const link = page
+        .getByRole("navigation", { name: "Pages" })
+        .getByRole("link", { name, exact: true });
+      return link.evaluate(async (it) => {
+        const began = performance.now();
+        it.click();
+        await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+        return performance.now() - began;
+      });
+    };
+    const changes = [];
+    for (const name of ["Queues", "Exchanges", "Queues", "Policies", "Overview"])
+      changes.push(await change(name));
+    const most = Math.max(...changes);
+    return `first paint after ${Math.round(paint)} ms, a page after at most ${Math.round(most)} ms`;
   },
 };

@@ -96,7 +96,7 @@ async function act(name, flow) {
     const note = await flow({ page, open, base, logIn });
     if (note) console.log(`${name}: ${note}`);
   } catch (error) {
-    faults.push(String(error).split("\n").slice(0, 6).join(" "));
+    faults.push(String(error).split("\n").slice(0, 12).join(" "));
     if (shots) await page.screenshot({ path: `${shots}/failed-${name.replaceAll(" ", "-")}.png` });
   }
   say(name, [...faults, ...taken()]);
