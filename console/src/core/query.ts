@@ -1,5 +1,6 @@
 // What a page asks the node, again and again while somebody looks at it. An answer is kept by its path, so that a page
-// which was open before shows at once what it knew, and then what is new.
+// which was open before shows at once what it knew, and then what is new. Several parts of a page that ask for the same
+// path share the answer.
 
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -17,13 +18,31 @@ export interface Query<Answer> extends Told<Answer> {
   reload: () => void;
 }
 
+/** What is known of a path. */
+interface Kept {
+  told: Signal<Told<unknown>>;
+  /** The request that is under way. */
+  flying: Promise<void> | undefined;
+  /** When the last answer came, by the browser's steady clock. */
+  atMs: number;
+  /** How many requests were begun: only the last one's answer counts. */
+  begun: number;
+}
+
 const KEPT_MAX = 60;
 
-const kept = new Map<string, Signal<Told<unknown>>>();
+/** An answer that is younger is not asked for again. */
+const FRESH_MS = 1_000;
 
-function entry(to: string): Signal<Told<unknown>> {
-  const found =
-    kept.get(to) ?? signal<Told<unknown>>({ data: undefined, refused: undefined, isLoading: true });
+const kept = new Map<string, Kept>();
+
+function entry(to: string): Kept {
+  const found = kept.get(to) ?? {
+    told: signal<Told<unknown>>({ data: undefined, refused: undefined, isLoading: true }),
+    flying: undefined,
+    atMs: -Infinity,
+    begun: 0,
+  };
   // The one that was used last is the last in the map.
   kept.delete(to);
   kept.set(to, found);
@@ -39,45 +58,64 @@ export function forget(): void {
   kept.clear();
 }
 
-/** Whatever was changed may be in any answer: what is shown is asked for again. */
+/** Moves when somebody has changed something. */
 const generation = signal(0);
 
+/** Whatever was changed may be in any answer: what is shown is asked for again. */
 export function stale(): void {
+  for (const known of kept.values()) {
+    known.atMs = -Infinity;
+    // Its answer may be from before the change.
+    known.flying = undefined;
+  }
   generation.value += 1;
 }
 
-async function load(to: string, into: Signal<Told<unknown>>): Promise<void> {
+async function load(to: string, into: Kept): Promise<void> {
+  into.begun += 1;
+  const mine = into.begun;
+  const next: Told<unknown> = { ...into.told.peek(), refused: undefined, isLoading: false };
   try {
-    const data = await ask<unknown>(to);
-    into.value = { data, refused: undefined, isLoading: false };
+    next.data = await ask<unknown>(to);
   } catch (error) {
-    const refused = error instanceof Refused ? error : new Refused(0, String(error));
-    into.value = { data: into.peek().data, refused, isLoading: false };
+    next.refused = error instanceof Refused ? error : new Refused(0, String(error));
   }
+  if (mine !== into.begun) return;
+  into.told.value = next;
+  into.atMs = performance.now();
+  into.flying = undefined;
+}
+
+/** Asks, unless somebody else does or just did. */
+function loadOnce(to: string, into: Kept, youngerMs: number): Promise<void> {
+  if (into.flying) return into.flying;
+  if (performance.now() - into.atMs < youngerMs) return Promise.resolve();
+  into.flying = load(to, into);
+  return into.flying;
 }
 
 /** Asks for a path, and again every so many milliseconds while the tab is visible. `undefined`: does not ask. */
 export function useQuery<Answer>(to: string | undefined, everyMs = 0): Query<Answer> {
-  const slot = useMemo(() => entry(to ?? ""), [to]);
+  const known = useMemo(() => entry(to ?? ""), [to]);
   const round = generation.value;
   const visible = isVisible.value;
   useEffect(() => {
     if (to === undefined || !visible) return undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
     let isOver = false;
-    const turn = async () => {
-      await load(to, slot);
-      if (everyMs > 0 && !isOver) timer = setTimeout(turn, everyMs);
+    const turn = async (youngerMs: number) => {
+      await loadOnce(to, known, youngerMs);
+      if (everyMs > 0 && !isOver) timer = setTimeout(() => void turn(everyMs / 2), everyMs);
     };
-    void turn();
+    void turn(FRESH_MS);
     return () => {
       isOver = true;
       clearTimeout(timer);
     };
   }, [to, everyMs, round, visible]);
-  const told = slot.value as Told<Answer>;
+  const told = known.told.value as Told<Answer>;
   const reload = () => {
-    if (to !== undefined) void load(to, slot);
+    if (to !== undefined) void loadOnce(to, known, 0);
   };
   return { ...told, isLoading: to !== undefined && told.isLoading, reload };
 }

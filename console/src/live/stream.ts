@@ -68,7 +68,7 @@ function clear(): void {
   isTold.value = false;
   totals.value = undefined;
   nodes.value = [];
-  // Whoever clears does not want to hear of it.
+  // Read without a dependency: the effect that clears must not run again for it.
   turn.value = turn.peek() + 1;
 }
 
