@@ -1,0 +1,109 @@
+// The one stream of what changes. It is open while somebody is logged in and looks at the tab.
+
+import { effect, signal } from "@preact/signals";
+import { recall, session } from "../core/session";
+import { isVisible } from "../core/visible";
+import { Board, type QueuesEvent } from "./board";
+import { after, type OverviewEvent, type Totals } from "./totals";
+import type { LiveNode } from "../types";
+
+const PATH = "/api/millrace/live";
+const AGAIN_MS = 2_000;
+
+export type State = "connecting" | "live" | "broken";
+
+export const state = signal<State>("connecting");
+
+/** All queues were told once: before that, none in the list does not mean that there is none. */
+export const isTold = signal(false);
+export const totals = signal<Totals | undefined>(undefined);
+export const nodes = signal<LiveNode[]>([]);
+
+/** What is known of queues. The board is one object for long: read `turn` to hear of changes. */
+let board = new Board([]);
+export const turn = signal(0);
+
+export function queues(): Board {
+  void turn.value;
+  return board;
+}
+
+function parsed<Data>(event: Event): Data {
+  return JSON.parse((event as MessageEvent<string>).data) as Data;
+}
+
+function open(): EventSource {
+  const source = new EventSource(PATH);
+  let next: Board | undefined;
+  const on = (name: string, take: (event: Event) => void) => source.addEventListener(name, take);
+  on("begin", (event) => {
+    next = new Board(parsed<{ columns: string[] }>(event).columns);
+  });
+  on("queues", (event) => {
+    const told = parsed<QueuesEvent>(event);
+    (next ?? board).apply(told);
+  });
+  on("complete", () => {
+    if (!next) return;
+    next.inherit(board);
+    [board, next] = [next, undefined];
+    state.value = "live";
+    isTold.value = true;
+    turn.value += 1;
+  });
+  on("overview", (event) => {
+    totals.value = after(totals.peek(), parsed<OverviewEvent>(event), performance.now());
+    board.tick();
+    turn.value += 1;
+  });
+  on("nodes", (event) => {
+    nodes.value = parsed<{ nodes: LiveNode[] }>(event).nodes;
+  });
+  return source;
+}
+
+/** Forgets what was told to somebody else. */
+function clear(): void {
+  board = new Board([]);
+  isTold.value = false;
+  totals.value = undefined;
+  nodes.value = [];
+  // Read without a dependency: the effect that clears must not run again for it.
+  turn.value = turn.peek() + 1;
+}
+
+/** Moves when the stream is to be opened again. */
+const attempt = signal(0);
+
+const again = (): void => {
+  attempt.value += 1;
+};
+
+export function startStream(): void {
+  effect(() => {
+    if (session.value === undefined) {
+      clear();
+      return undefined;
+    }
+    if (!isVisible.value) return undefined;
+    void attempt.value;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    // What came while nobody looked would look like one great burst.
+    totals.value = undefined;
+    state.value = "connecting";
+    const source = open();
+    // If nobody is logged in any more, the session is over, and with it this effect.
+    const retry = (meanwhile: State) => {
+      state.value = meanwhile;
+      source.close();
+      clearTimeout(timer);
+      timer = setTimeout(() => void recall().then(again, () => retry("broken")), AGAIN_MS);
+    };
+    source.onerror = () => retry("broken");
+    source.addEventListener("end", () => retry("connecting"));
+    return () => {
+      clearTimeout(timer);
+      source.close();
+    };
+  });
+}

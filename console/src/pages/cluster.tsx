@@ -1,0 +1,195 @@
+// Nodes, and the groups that they keep.
+
+import { useOverview } from "../core/broker";
+import * as format from "../core/format";
+import { path } from "../core/api";
+import { said, show } from "../core/place";
+import { useQuery } from "../core/query";
+import { role } from "../core/session";
+import { nodes as liveNodes } from "../live/stream";
+import type { Node, Reconciled } from "../types";
+import { History } from "../ui/history";
+import { Card, Facts, Head, Loaded, Tag } from "../ui/parts";
+import { Table, type Column } from "../ui/table";
+import { words } from "../words";
+import { Definitions } from "./cluster/definitions";
+
+const TEXTS = words.cluster;
+const { heads } = TEXTS;
+
+const NODES: readonly Column<Node>[] = [
+  {
+    id: "name",
+    head: heads.node,
+    by: (it) => it.name,
+    cell: (it) => (
+      <button type="button" class="link" onClick={() => show({ node: it.name }, "push")}>
+        {it.name}
+      </button>
+    ),
+  },
+  { id: "state", head: heads.state, cell: (it) => <State of={it} /> },
+  {
+    id: "uptime",
+    head: heads.uptime,
+    by: (it) => it.uptime,
+    cell: (it) => format.duration(it.uptime),
+    isWide: true,
+  },
+  {
+    id: "memory",
+    head: heads.memory,
+    by: (it) => it.mem_used,
+    cell: (it) => TEXTS.of(format.bytes(it.mem_used), format.bytes(it.mem_limit)),
+    isNumber: true,
+  },
+  {
+    id: "disk",
+    head: heads.disk,
+    by: (it) => it.disk_free,
+    cell: (it) => TEXTS.limit(format.bytes(it.disk_free), format.bytes(it.disk_free_limit)),
+    isNumber: true,
+  },
+  {
+    id: "connections",
+    head: words.pages.connections,
+    by: (it) => it.sockets_used,
+    cell: (it) => format.count(it.sockets_used),
+    isNumber: true,
+    isWide: true,
+  },
+  {
+    id: "processors",
+    head: heads.processors,
+    cell: (it) => format.count(it.processors),
+    isNumber: true,
+    isWide: true,
+  },
+];
+
+function State({ of }: { of: Node }) {
+  return (
+    <>
+      <Tag tone={of.running === true ? "good" : "bad"}>
+        {of.running === true ? TEXTS.running : TEXTS.notRunning}
+      </Tag>
+      {of.mem_alarm === true && <Tag tone="bad">{TEXTS.memoryAlarm}</Tag>}
+      {of.disk_free_alarm === true && <Tag tone="bad">{TEXTS.diskAlarm}</Tag>}
+    </>
+  );
+}
+
+const DRAWN = [
+  { number: "memory_mib", name: TEXTS.memoryMib },
+  { number: "connections", name: words.pages.connections },
+  { number: "publish", name: words.overview.rates.publish, isRate: true },
+  { number: "deliver", name: words.overview.rates.deliver_get, isRate: true },
+] as const;
+
+export function Cluster() {
+  const overview = useOverview();
+  const query = useQuery<Node[]>("/nodes", 10_000);
+  const node = said("node");
+  const rows = (told: Node[]) =>
+    told.map((it) => ({ ...it, ...liveNodes.value.find(({ name }) => name === it.name) }));
+  return (
+    <>
+      <Head title={words.pages.cluster} />
+      {overview.data && (
+        <Card title={TEXTS.about}>
+          <Facts
+            of={[
+              [words.clusterName, overview.data.cluster_name],
+              [TEXTS.version, `${overview.data.product_name} ${overview.data.product_version}`],
+              [TEXTS.likeVersion, overview.data.rabbitmq_version],
+              [TEXTS.asked, overview.data.node],
+              [
+                TEXTS.listeners,
+                overview.data.listeners
+                  .map((it) => `${it.protocol} ${it.ip_address}:${it.port}`)
+                  .join(", "),
+              ],
+            ]}
+          />
+        </Card>
+      )}
+      <Card title={TEXTS.nodes}>
+        <Loaded of={query}>
+          {(told) => (
+            <Table
+              id="n"
+              label={TEXTS.nodes}
+              columns={NODES}
+              rows={rows(told)}
+              keyOf={(it) => it.name}
+              order="name"
+              isMain
+              empty={<p>{words.none}</p>}
+            />
+          )}
+        </Loaded>
+      </Card>
+      <History
+        path={node === "" ? "/millrace/history" : path("millrace", "history", "nodes", node)}
+        drawn={DRAWN}
+        title={node === "" ? TEXTS.historyOfAll : TEXTS.historyOf(node)}
+      />
+      <Groups />
+      {role.value.administrates && <Definitions />}
+    </>
+  );
+}
+
+type Group = Reconciled["groups"][number];
+
+const GROUPS: readonly Column<Group>[] = [
+  {
+    id: "group",
+    head: heads.group,
+    by: (it) => it.group,
+    cell: (it) => (it.group === 0 ? TEXTS.catalog : it.group),
+  },
+  {
+    id: "leader",
+    head: heads.leader,
+    by: (it) => leaderOf(it),
+    cell: (it) => leaderOf(it) ?? <Tag tone="bad">{TEXTS.noLeader}</Tag>,
+  },
+  {
+    id: "replicas",
+    head: heads.replicas,
+    cell: (it) => it.replicas.map(({ node }) => node).join(", "),
+  },
+  {
+    id: "state",
+    head: heads.state,
+    by: (it) => it.differs,
+    cell: (it) =>
+      it.differs ? <Tag tone="bad">{TEXTS.differs}</Tag> : <Tag tone="good">{TEXTS.alike}</Tag>,
+    isWide: true,
+  },
+];
+
+const leaderOf = (group: Group): string | undefined =>
+  group.replicas.find(({ leads }) => leads)?.node;
+
+function Groups() {
+  const query = useQuery<Reconciled>("/millrace/reconcile", 30_000);
+  return (
+    <Card title={TEXTS.groups}>
+      <Loaded of={query}>
+        {(told) => (
+          <Table
+            id="g"
+            label={TEXTS.groups}
+            columns={GROUPS}
+            rows={told.groups}
+            keyOf={(it) => String(it.group)}
+            order="group"
+            empty={<p>{words.none}</p>}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}

@@ -1,0 +1,124 @@
+// One exchange: what it is bound to, and publishing with a look at the route.
+
+import { useState } from "preact/hooks";
+import { change, path } from "../core/api";
+import { go, said } from "../core/place";
+import { useQuery } from "../core/query";
+import { role } from "../core/session";
+import type { Binding, Exchange } from "../types";
+import { BindForm, BindingList } from "../ui/bindings";
+import { Confirm } from "../ui/confirm";
+import { Arguments, Head, Loaded, Tag } from "../ui/parts";
+import { Publish } from "../ui/publish";
+import { Tabs, currentTab } from "../ui/tabs";
+import { words } from "../words";
+import { Features } from "./exchanges";
+
+const TEXTS = words.exchanges;
+
+const DEFAULT = "amq.default";
+
+export function ExchangePage() {
+  const [vhost, name] = [said("vhost"), said("name")];
+  const query = useQuery<Exchange>(path("exchanges", vhost, name || DEFAULT));
+  const mayChange = role.value.changes;
+  const tabs: ["bindings" | "publish", string][] = [["bindings", TEXTS.bindings]];
+  if (mayChange) tabs.push(["publish", TEXTS.publish]);
+  return (
+    <>
+      <Head title={name || TEXTS.byDefault}>
+        {mayChange && name !== "" && !name.startsWith("amq.") && (
+          <Delete vhost={vhost} name={name} />
+        )}
+      </Head>
+      <Loaded of={query}>
+        {(exchange) => (
+          <>
+            <p class="standing">
+              <Tag>{exchange.type}</Tag>
+              <Tag>{words.queue.inVhost(vhost)}</Tag>
+              <Features of={exchange} />{" "}
+              {Object.keys(exchange.arguments).length > 0 && <Arguments of={exchange.arguments} />}
+            </p>
+            <Tabs label={name || TEXTS.byDefault} tabs={tabs} />
+            {currentTab(tabs) === "publish" ? (
+              <Publish vhost={vhost} exchange={name} routingKey="" />
+            ) : (
+              <Bindings vhost={vhost} name={name} mayChange={mayChange} />
+            )}
+          </>
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+function useBindings(vhost: string, name: string, side: "source" | "destination") {
+  return useQuery<Binding[]>(path("exchanges", vhost, name || DEFAULT, "bindings", side));
+}
+
+function Bindings({ vhost, name, mayChange }: { vhost: string; name: string; mayChange: boolean }) {
+  const from = useBindings(vhost, name, "source");
+  const to = useBindings(vhost, name, "destination");
+  const isDefault = name === "";
+  return (
+    <>
+      {isDefault && <p>{TEXTS.defaultText}</p>}
+      <Loaded of={from}>
+        {(all) => (
+          <BindingList
+            id="f"
+            title={words.bindings.from(name || TEXTS.byDefault)}
+            bindings={all}
+            mayChange={mayChange}
+          />
+        )}
+      </Loaded>
+      {mayChange && !isDefault && <BindForm vhost={vhost} exchange={name} />}
+      {!isDefault && (
+        <Loaded of={to}>
+          {(all) => (
+            <BindingList
+              id="t"
+              title={words.bindings.to(name)}
+              bindings={all}
+              mayChange={mayChange}
+            />
+          )}
+        </Loaded>
+      )}
+    </>
+  );
+}
+
+function Delete({ vhost, name }: { vhost: string; name: string }) {
+  const [isOpen, setOpen] = useState(false);
+  const { data } = useBindings(vhost, name, "source");
+  return (
+    <>
+      <button type="button" class="danger" onClick={() => setOpen(true)}>
+        {words.remove}…
+      </button>
+      {isOpen && (
+        <Confirm
+          title={TEXTS.deleteTitle(name)}
+          name={name}
+          verb={words.remove}
+          done={TEXTS.deleted(name)}
+          act={() => change("DELETE", path("exchanges", vhost, name))}
+          onClose={() => setOpen(false)}
+          onDone={() => go("/exchanges")}
+        >
+          <p>{TEXTS.deleteText(data?.length ?? 0)}</p>
+          <ul>
+            {(data ?? []).slice(0, 5).map((it) => (
+              <li key={it.destination + it.properties_key}>
+                <code>{it.routing_key}</code> → {it.destination}
+              </li>
+            ))}
+          </ul>
+        </Confirm>
+      )}
+    </>
+  );
+}

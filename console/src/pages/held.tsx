@@ -1,0 +1,211 @@
+// Who holds messages that are not acknowledged: consumers with most of them, and of one queue each message.
+
+import { path, withAsked } from "../core/api";
+import * as format from "../core/format";
+import { href, said } from "../core/place";
+import { useQuery } from "../core/query";
+import { role } from "../core/session";
+import { now } from "../core/visible";
+import { queues } from "../live/stream";
+import type { Channel, Consumer, Message, Messages } from "../types";
+import { Card, Head, Loaded, QueueLink, connectionHref } from "../ui/parts";
+import { Table, type Column } from "../ui/table";
+import { words } from "../words";
+import { CloseConnection, HolderOf } from "./held/holder";
+import { messagesPath } from "./queue/looked";
+
+const TEXTS = words.held;
+const { heads } = TEXTS;
+
+export function Held() {
+  const isOne = said("name") !== "";
+  return (
+    <>
+      <Head title={words.pages.held} />
+      {isOne && <HeldOf vhost={said("vhost")} name={said("name")} />}
+      <HoldingConsumers />
+      <HoldingChannels />
+    </>
+  );
+}
+
+const CONSUMERS: readonly Column<Consumer>[] = [
+  {
+    id: "queue",
+    head: heads.queue,
+    by: (it) => it.queue.name,
+    cell: ({ queue }) => <QueueLink vhost={queue.vhost} name={queue.name} />,
+  },
+  {
+    id: "held",
+    head: heads.held,
+    by: (it) => it.millrace?.held,
+    cell: (it) => format.count(it.millrace?.held),
+    isNumber: true,
+  },
+  {
+    id: "messages",
+    head: "",
+    cell: ({ queue }) =>
+      role.value.peeks && (
+        <a href={href("/held", { vhost: queue.vhost, name: queue.name })}>{TEXTS.see}</a>
+      ),
+  },
+  {
+    id: "tag",
+    head: heads.tag,
+    by: (it) => it.consumer_tag,
+    cell: (it) => it.consumer_tag,
+    isWide: true,
+  },
+  {
+    id: "connection",
+    head: heads.connection,
+    by: (it) => it.channel_details.connection_name,
+    cell: ({ channel_details: it }) => (
+      <a href={connectionHref(it.connection_name)}>{it.connection_name}</a>
+    ),
+    isWide: true,
+  },
+  {
+    id: "host",
+    head: heads.host,
+    by: (it) => it.channel_details.peer_host,
+    cell: (it) => it.channel_details.peer_host,
+    isWide: true,
+  },
+  {
+    id: "user",
+    head: heads.user,
+    by: (it) => it.channel_details.user,
+    cell: (it) => it.channel_details.user,
+    isWide: true,
+  },
+  {
+    id: "close",
+    head: "",
+    cell: ({ channel_details: it }) => <CloseConnection name={it.connection_name} user={it.user} />,
+  },
+];
+
+function HoldingConsumers() {
+  const query = useQuery<Consumer[]>("/consumers", 3_000);
+  return (
+    <Card title={TEXTS.consumers}>
+      <Loaded of={query}>
+        {(all) => (
+          <Table
+            label={TEXTS.consumers}
+            columns={CONSUMERS}
+            rows={all.filter((it) => (it.millrace?.held ?? 0) > 0)}
+            keyOf={(it) => it.channel_details.name + it.consumer_tag}
+            order="-held"
+            isMain
+            empty={<p>{TEXTS.nobody}</p>}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+const CHANNELS: readonly Column<Channel>[] = [
+  { id: "name", head: heads.channel, by: (it) => it.name, cell: (it) => it.name },
+  {
+    id: "unacked",
+    head: heads.held,
+    by: (it) => it.messages_unacknowledged,
+    cell: (it) => format.count(it.messages_unacknowledged),
+    isNumber: true,
+  },
+  { id: "user", head: heads.user, by: (it) => it.user, cell: (it) => it.user, isWide: true },
+  {
+    id: "close",
+    head: "",
+    cell: ({ connection_details: it, user }) => <CloseConnection name={it.name} user={user} />,
+  },
+];
+
+/** Channels hold what was fetched with `basic.get`, which no consumer has. */
+function HoldingChannels() {
+  const query = useQuery<Channel[]>("/channels", 3_000);
+  return (
+    <Card title={TEXTS.channels}>
+      <Loaded of={query}>
+        {(all) => (
+          <Table
+            id="c"
+            label={TEXTS.channels}
+            columns={CHANNELS}
+            rows={all.filter((it) => it.messages_unacknowledged > 0)}
+            keyOf={(it) => it.name}
+            order="-unacked"
+            empty={<p>{TEXTS.nobody}</p>}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+const MESSAGES: readonly Column<Message>[] = [
+  {
+    id: "age",
+    head: heads.age,
+    by: (it) => it.enqueued_at,
+    cell: (it) => (
+      <span title={format.time(it.enqueued_at)}>{format.ago(it.enqueued_at, now.value)}</span>
+    ),
+  },
+  { id: "key", head: heads.key, cell: (it) => it.routing_key, isWide: true },
+  { id: "holder", head: heads.holder, cell: (it) => it.holder && <HolderOf holder={it.holder} /> },
+  {
+    id: "close",
+    head: "",
+    cell: ({ holder }) =>
+      holder?.connection_name !== undefined && (
+        <CloseConnection name={holder.connection_name} user={holder.user ?? ""} />
+      ),
+  },
+];
+
+const SHOWN = 200;
+
+function HeldOf({ vhost, name }: { vhost: string; name: string }) {
+  const partitions = useQuery<{ partitions?: unknown[] }>(
+    `${path("queues", vhost, name)}?columns=partitions`,
+  ).data?.partitions;
+  const asked = { state: "unacked", count: SHOWN, truncate: 0, partition: said("partition") };
+  const query = useQuery<Messages>(withAsked(messagesPath(vhost, name), asked), 5_000);
+  const unacked = queues().find(vhost, name)?.unacked;
+  return (
+    <Card
+      title={TEXTS.of(name, format.count(unacked))}
+      aside={<a href="/held">{TEXTS.allQueues}</a>}
+    >
+      {partitions && (
+        <p class="actions">
+          {TEXTS.partition}
+          {partitions.map((_, index) => (
+            <a key={index} href={href("/held", { vhost, name, partition: index })}>
+              {index}
+            </a>
+          ))}
+        </p>
+      )}
+      <Loaded of={query}>
+        {(told) => (
+          <Table
+            id="m"
+            label={TEXTS.of(name, "")}
+            columns={MESSAGES}
+            rows={told.items}
+            keyOf={(it) => it.position}
+            order="age"
+            empty={<p>{TEXTS.nothing}</p>}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}

@@ -1,0 +1,86 @@
+// Who holds a message: consumer, channel, connection, host, each with a link.
+
+import { useState } from "preact/hooks";
+import { change, path } from "../../core/api";
+import { href } from "../../core/place";
+import { role, session } from "../../core/session";
+import type { Holder } from "../../types";
+import { useAct } from "../../ui/act";
+import { Dialog } from "../../ui/dialog";
+import { TextField } from "../../ui/fields";
+import { connectionHref } from "../../ui/parts";
+import { words } from "../../words";
+
+const TEXTS = words.held;
+
+export function HolderOf({ holder }: { holder: Holder }) {
+  const { connection, connection_name, user_provided_name, user, channel, consumer_tag, node } =
+    holder;
+  const [client] = (connection_name ?? "").split(" -> ");
+  return (
+    <p class="chain">
+      {consumer_tag === undefined ? (
+        TEXTS.fetched
+      ) : (
+        <a href={href("/consumers", { q: consumer_tag })}>{consumer_tag}</a>
+      )}
+      {" → "}
+      {TEXTS.channel(channel)}
+      {" → "}
+      {connection_name === undefined ? (
+        connection
+      ) : (
+        <a href={connectionHref(connection_name)} title={connection_name}>
+          {user_provided_name ?? connection}
+        </a>
+      )}
+      {user !== undefined && ` ${TEXTS.ofUser(user)}`}
+      {client && ` → ${client}`} <span class="dim">({node})</span>
+    </p>
+  );
+}
+
+/** Closes a connection: its messages come back to their queues. */
+export function CloseConnection({ name, user }: { name: string; user: string }) {
+  const [isOpen, setOpen] = useState(false);
+  const [reason, setReason] = useState("");
+  const { isBusy, run } = useAct();
+  const { administrates, changes } = role.value;
+  const isOwn = session.value?.user === user;
+  if (!changes || !(administrates || isOwn)) return null;
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    const headers: Record<string, string> = reason === "" ? {} : { "x-reason": reason };
+    const close = () => change("DELETE", path("connections", name), undefined, headers);
+    if (await run(close, TEXTS.closed(name))) setOpen(false);
+  };
+  return (
+    <>
+      <button type="button" class="small danger" onClick={() => setOpen(true)}>
+        {TEXTS.close}…
+      </button>
+      {isOpen && (
+        <Dialog title={TEXTS.closeTitle(name)} onClose={() => setOpen(false)}>
+          <form onSubmit={(event) => void submit(event)}>
+            <p>{TEXTS.closeText}</p>
+            <TextField
+              label={TEXTS.reason}
+              hint={TEXTS.reasonHint}
+              required
+              value={reason}
+              onText={setReason}
+            />
+            <footer>
+              <button type="button" onClick={() => setOpen(false)}>
+                {words.cancel}
+              </button>
+              <button type="submit" class="danger" disabled={isBusy}>
+                {TEXTS.close}
+              </button>
+            </footer>
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,63 @@
+// Purges or deletes a queue, after showing how much goes, and a sample of it.
+
+import { change, path } from "../../core/api";
+import * as format from "../../core/format";
+import { useQuery } from "../../core/query";
+import { role } from "../../core/session";
+import type { Messages, Queue } from "../../types";
+import { Confirm } from "../../ui/confirm";
+import { words } from "../../words";
+
+interface Props {
+  queue: Queue;
+  how: "purge" | "delete";
+  onClose: () => void;
+  onDone: () => void;
+}
+
+export function Destroy({ queue, how, onClose, onDone }: Props) {
+  const texts = words.queue[how];
+  const { vhost, name } = queue;
+  const to =
+    how === "purge" ? path("queues", vhost, name, "contents") : path("queues", vhost, name);
+  return (
+    <Confirm
+      title={texts.title(name)}
+      name={name}
+      verb={texts.verb}
+      done={texts.done(name)}
+      act={() => change("DELETE", to)}
+      onClose={onClose}
+      onDone={onDone}
+    >
+      <p>
+        {texts.count(
+          format.counted(queue.messages_ready ?? 0, words.message, words.messages),
+          format.counted(queue.messages_unacknowledged ?? 0, words.message, words.messages),
+          queue.consumers ?? 0,
+        )}
+      </p>
+      {role.value.peeks && <Sample vhost={vhost} name={name} />}
+    </Confirm>
+  );
+}
+
+function Sample({ vhost, name }: { vhost: string; name: string }) {
+  const { data } = useQuery<Messages>(
+    `${path("queues", vhost, name, "messages")}?state=ready&count=3&truncate=120`,
+  );
+  const items = data?.items ?? [];
+  if (items.length === 0) return null;
+  return (
+    <>
+      <p>{words.queue.sample}</p>
+      <ul class="sample">
+        {items.map((message) => (
+          <li key={message.position}>
+            <code>{message.payload}</code>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}

@@ -1,0 +1,214 @@
+// Messages where they are: looking takes none of them, and flags none as redelivered.
+
+import { useState } from "preact/hooks";
+import * as format from "../../core/format";
+import { said, show } from "../../core/place";
+import { role } from "../../core/session";
+import { now } from "../../core/visible";
+import type { Message, Queue } from "../../types";
+import { Choice, SelectField } from "../../ui/fields";
+import { Failure, Tag } from "../../ui/parts";
+import { save } from "../../ui/save";
+import { Table, type Column } from "../../ui/table";
+import { words } from "../../words";
+import { RetryDialog } from "../dead/retry";
+import { type Looked, type Sought, useLooked } from "./looked";
+import { MessageDialog } from "./message";
+
+const TEXTS = words.messagesTab;
+const { heads } = TEXTS;
+
+const TONES = { ready: "calm", unacked: "warn", delayed: "calm", dead: "bad" } as const;
+
+const COLUMNS: readonly Column<Message>[] = [
+  {
+    id: "position",
+    head: heads.position,
+    cell: (it) => (
+      <button type="button" class="link" onClick={() => show({ message: it.position }, "push")}>
+        {it.position}
+      </button>
+    ),
+  },
+  {
+    id: "state",
+    head: heads.state,
+    cell: (it) => <Tag tone={TONES[it.state]}>{TEXTS.states[it.state]}</Tag>,
+  },
+  {
+    id: "age",
+    head: heads.age,
+    cell: (it) => (
+      <span title={format.time(it.enqueued_at)}>{format.ago(it.enqueued_at, now.value)}</span>
+    ),
+    isWide: true,
+  },
+  { id: "key", head: heads.key, cell: (it) => it.routing_key, isWide: true },
+  {
+    id: "bytes",
+    head: heads.bytes,
+    cell: (it) => format.bytes(it.payload_bytes),
+    isNumber: true,
+    isWide: true,
+  },
+  { id: "payload", head: heads.payload, cell: (it) => <code class="preview">{preview(it)}</code> },
+];
+
+const PREVIEW_LETTERS = 160;
+
+function preview({ payload, payload_encoding }: Message): string {
+  if (payload_encoding === "base64") return TEXTS.binary(payload.slice(0, 40));
+  return payload.slice(0, PREVIEW_LETTERS);
+}
+
+/** One message a line, as `millrace consume --format json` and other tools read it. */
+const ndjson = (messages: readonly Message[]): string =>
+  messages.map((message) => `${JSON.stringify(message)}\n`).join("");
+
+export function MessagesTab({ queue }: { queue: Queue }) {
+  const [round, setRound] = useState(0);
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [isRetrying, setRetrying] = useState(false);
+  const sought: Sought = {
+    vhost: queue.vhost,
+    name: queue.name,
+    state: said("state"),
+    partition: said("partition"),
+    from: said("position"),
+    contains: said("contains"),
+    header: said("header"),
+  };
+  const looked = useLooked(sought, round);
+  const { items, error } = looked;
+  const picked = items.filter((it) => selected.has(it.position));
+  const chosen = picked.length > 0 ? picked : items;
+  const open = items.find((it) => it.position === said("message"));
+  const canRetry = role.value.changes && picked.some((it) => it.dead_letter_history.length > 0);
+  return (
+    <>
+      <Filters queue={queue} onAgain={() => setRound(round + 1)} />
+      <div class="under-head">
+        <State looked={looked} />
+        <button
+          type="button"
+          disabled={chosen.length === 0}
+          onClick={() => save(`${queue.name}.ndjson`, ndjson(chosen))}
+        >
+          {TEXTS.save(chosen.length)}
+        </button>
+        {canRetry && (
+          <button type="button" onClick={() => setRetrying(true)}>
+            {TEXTS.retry(picked.length)}
+          </button>
+        )}
+      </div>
+      {error !== undefined && <Failure error={error} reload={() => setRound(round + 1)} />}
+      <Table
+        label={TEXTS.title}
+        columns={COLUMNS}
+        rows={items}
+        keyOf={(it) => it.position}
+        isMain
+        selected={selected}
+        onSelect={setSelected}
+        empty={<p>{looked.isLooking ? words.loading : TEXTS.nothing}</p>}
+      />
+      {open && (
+        <MessageDialog
+          queue={queue}
+          message={open}
+          partition={sought.partition}
+          onClose={() => show({ message: undefined })}
+        />
+      )}
+      {isRetrying && (
+        <RetryDialog
+          vhost={queue.vhost}
+          queue={queue.name}
+          which={{ positions: picked.map((it) => it.position) }}
+          title={TEXTS.retry(picked.length)}
+          onClose={() => setRetrying(false)}
+        />
+      )}
+    </>
+  );
+}
+
+/** How far it has looked, and how it goes on. */
+function State({ looked }: { looked: Looked }) {
+  const { items, next, isLooking, answers, more, stop } = looked;
+  return (
+    <>
+      <span class="dim" role="status">
+        {isLooking
+          ? TEXTS.looking(items.length, answers)
+          : TEXTS.found(items.length, next === null)}
+      </span>
+      {isLooking && (
+        <button type="button" onClick={stop}>
+          {TEXTS.stop}
+        </button>
+      )}
+      {!isLooking && next !== null && (
+        <button type="button" onClick={more}>
+          {TEXTS.more}
+        </button>
+      )}
+    </>
+  );
+}
+
+function Filters({ queue, onAgain }: { queue: Queue; onAgain: () => void }) {
+  const [text, setText] = useState(said("contains"));
+  const [header, setHeader] = useState(said("header"));
+  const [from, setFrom] = useState(said("position"));
+  const submit = (event: Event) => {
+    event.preventDefault();
+    show({ contains: text, header, position: from }, "push");
+    onAgain();
+  };
+  const partitions = queue.partitions ?? [];
+  const states = TEXTS.filters;
+  const state = states.find(([name]) => name === said("state"))?.[0] ?? "";
+  const input = (
+    label: string,
+    value: string,
+    onText: (text: string) => void,
+    placeholder: string,
+  ) => (
+    <label class="inline">
+      <span>{label}</span>
+      <input
+        type="search"
+        value={value}
+        placeholder={placeholder}
+        onInput={(event) => onText(event.currentTarget.value)}
+        {...(label === TEXTS.contains ? { "data-search": true } : {})}
+      />
+    </label>
+  );
+  return (
+    <form class="row" onSubmit={submit}>
+      <Choice
+        label={heads.state}
+        value={state}
+        options={states}
+        onChoose={(it) => show({ state: it })}
+      />
+      {partitions.length > 0 && (
+        <SelectField
+          label={TEXTS.partition}
+          value={said("partition") || "0"}
+          options={partitions.map((it) => [String(it.partition), String(it.partition)])}
+          onChoose={(it) => show({ partition: it, position: undefined })}
+        />
+      )}
+      {input(TEXTS.contains, text, setText, TEXTS.containsHint)}
+      {input(TEXTS.header, header, setHeader, TEXTS.headerHint)}
+      {input(TEXTS.from, from, setFrom, TEXTS.fromHint)}
+      <button type="submit" class="primary">
+        {TEXTS.look}
+      </button>
+    </form>
+  );
+}

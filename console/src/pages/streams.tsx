@@ -1,0 +1,172 @@
+// Streams, and the subscriptions that read them, with how far each is behind.
+
+import { listPath, useVhosts } from "../core/broker";
+import { withAsked } from "../core/api";
+import * as format from "../core/format";
+import { useQuery } from "../core/query";
+import { type QueueRow, keyOf } from "../live/board";
+import { queues } from "../live/stream";
+import type { Queue } from "../types";
+import { Head, Loaded, Tag, queueHref } from "../ui/parts";
+import { Search, VhostFilter, filterText, matches } from "../ui/search";
+import { Spark } from "../ui/spark";
+import { Table, type Column } from "../ui/table";
+import { words } from "../words";
+
+const TEXTS = words.streams;
+const { heads } = TEXTS;
+
+type Streamy = Pick<Queue, "name" | "vhost" | "type" | "arguments" | "partitions" | "paused">;
+
+interface Shown {
+  it: Streamy;
+  /** The stream that it is or reads. */
+  stream: string;
+  live: QueueRow | undefined;
+}
+
+function shownOf(it: Streamy): Shown {
+  const source = it.arguments["x-stream"];
+  const stream = typeof source === "string" ? source : it.name;
+  return { it, stream, live: queues().find(it.vhost, it.name) };
+}
+
+const isSubscription = ({ it }: Shown): boolean => it.type === "subscription";
+
+/** Messages that a subscription has not given out yet. A stream has no lag. */
+const lagOf = (shown: Shown): number | undefined =>
+  isSubscription(shown) ? shown.live?.ready : undefined;
+
+/** How long it takes until the last message is reached, at the speed of now. */
+function secondsBehind(shown: Shown): number | undefined {
+  const lag = lagOf(shown);
+  if (lag === undefined || lag === 0) return lag;
+  const rate = shown.live?.outRate ?? 0;
+  return rate > 0 ? lag / rate : undefined;
+}
+
+const COLUMNS: readonly Column<Shown>[] = [
+  {
+    id: "name",
+    head: words.name,
+    by: ({ it, stream }) =>
+      `${it.vhost}\u0000${stream}\u0000${it.type === "stream" ? "" : it.name}`,
+    cell: (shown) => (
+      <span class={isSubscription(shown) ? "inner" : ""}>
+        <a href={queueHref(shown.it.vhost, shown.it.name, "stream")}>{shown.it.name}</a>
+        {!isSubscription(shown) && <Tag>{TEXTS.stream}</Tag>}
+        {shown.it.paused && <Tag tone="warn">{TEXTS.paused}</Tag>}
+      </span>
+    ),
+  },
+  {
+    id: "vhost",
+    head: words.vhost,
+    by: ({ it }) => it.vhost,
+    cell: ({ it }) => it.vhost,
+    isWide: true,
+  },
+  {
+    id: "partitions",
+    head: heads.partitions,
+    by: ({ it }) => it.partitions?.length ?? 1,
+    cell: ({ it }) => format.count(it.partitions?.length ?? 1),
+    isNumber: true,
+    isWide: true,
+  },
+  {
+    id: "messages",
+    head: heads.messages,
+    by: (shown) => (isSubscription(shown) ? undefined : shown.live?.ready),
+    cell: (shown) => (isSubscription(shown) ? "" : format.count(shown.live?.ready)),
+    isNumber: true,
+  },
+  {
+    id: "lag",
+    head: heads.lag,
+    by: lagOf,
+    cell: (shown) => (isSubscription(shown) ? format.count(lagOf(shown)) : ""),
+    isNumber: true,
+  },
+  {
+    id: "behind",
+    head: heads.behind,
+    title: TEXTS.behindTitle,
+    by: secondsBehind,
+    cell: (shown) => (isSubscription(shown) ? behindText(shown) : ""),
+    isNumber: true,
+    isWide: true,
+  },
+  {
+    id: "trend",
+    head: words.queues.columns.trend,
+    cell: ({ it, live }) => <Spark values={live?.trend ?? []} label={words.trendOf(it.name)} />,
+    isWide: true,
+  },
+  rate("in", (row) => row.inRate),
+  rate("out", (row) => row.outRate),
+  {
+    id: "consumers",
+    head: words.queues.columns.consumers,
+    by: ({ live }) => live?.consumers,
+    cell: ({ live }) => format.count(live?.consumers),
+    isNumber: true,
+  },
+];
+
+function behindText(shown: Shown): string {
+  if (lagOf(shown) === undefined) return format.NOTHING;
+  const seconds = secondsBehind(shown);
+  if (seconds === 0) return TEXTS.caughtUp;
+  return seconds === undefined ? TEXTS.standsStill : format.duration(seconds * 1000);
+}
+
+function rate(id: "in" | "out", of: (row: QueueRow) => number): Column<Shown> {
+  const head = words.queues.columns[id];
+  const cell = ({ live }: Shown) => format.rate(live && of(live));
+  return { id, head, by: ({ live }) => live && of(live), cell, isNumber: true, isWide: true };
+}
+
+const COLUMNS_ASKED = "name,vhost,type,arguments,partitions,paused";
+
+export function Streams() {
+  const query = useQuery<Streamy[]>(
+    withAsked(listPath("queues"), { columns: COLUMNS_ASKED }),
+    15_000,
+  );
+  const filter = filterText();
+  const isStreamy = ({ type }: Streamy) => type === "stream" || type === "subscription";
+  return (
+    <>
+      <Head title={words.pages.streams}>
+        <Search label={words.pages.streams} />
+        <VhostFilter vhosts={useVhosts()} />
+      </Head>
+      <Loaded of={query}>
+        {(all) => (
+          <Table
+            label={words.pages.streams}
+            columns={COLUMNS}
+            rows={all
+              .filter(isStreamy)
+              .map(shownOf)
+              .filter(({ it, stream }) => matches(filter, it.name, stream, it.vhost))}
+            keyOf={({ it }) => keyOf(it.vhost, it.name)}
+            order="name"
+            isMain
+            empty={
+              all.some(isStreamy) ? (
+                <p>{words.noneMatch}</p>
+              ) : (
+                <>
+                  <h2>{TEXTS.nothing}</h2>
+                  <p>{TEXTS.nothingMore}</p>
+                </>
+              )
+            }
+          />
+        )}
+      </Loaded>
+    </>
+  );
+}

@@ -1,0 +1,56 @@
+// What came of something: told in a corner for a while, and read out.
+
+import { signal } from "@preact/signals";
+import { Refused } from "../core/api";
+import { words } from "../words";
+
+interface Notice {
+  id: number;
+  text: string;
+  isError: boolean;
+}
+
+const SHOWN_MS = 6_000;
+
+const notices = signal<Notice[]>([]);
+let last = 0;
+
+export function tell(text: string, isError = false): void {
+  last += 1;
+  const id = last;
+  notices.value = [...notices.value, { id, text, isError }];
+  // What went wrong stays until somebody takes it away.
+  if (!isError) setTimeout(() => dismiss(id), SHOWN_MS);
+}
+
+function dismiss(id: number): void {
+  notices.value = notices.value.filter((notice) => notice.id !== id);
+}
+
+/** Why the node did not do it. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Refused)) return String(error);
+  if (error.status === 404) return words.errors.notFound;
+  if (error.reason !== "") return error.reason;
+  return error.status === 0 ? words.errors.noAnswer : words.errors.status(error.status);
+}
+
+export function Notices() {
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {notices.value.map(({ id, text, isError }) => (
+        <div key={id} class={isError ? "notice bad" : "notice"}>
+          <span>{text}</span>
+          <button
+            type="button"
+            class="quiet"
+            aria-label={words.dismiss}
+            onClick={() => dismiss(id)}
+          >
+            ✕
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,164 @@
+// Small parts that most pages have.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { href } from "../core/place";
+import type { Query } from "../core/query";
+import { words } from "../words";
+import { reasonOf } from "./notice";
+
+interface HeadProps {
+  title: string;
+  children?: ComponentChildren;
+}
+
+/** The title of a page, with what can be done there. */
+export function Head({ title, children }: HeadProps) {
+  useEffect(() => {
+    document.title = words.pageTitle(title);
+  }, [title]);
+  return (
+    <div class="head">
+      <h1>{title}</h1>
+      <div class="actions">{children}</div>
+    </div>
+  );
+}
+
+interface CardProps {
+  title?: ComponentChildren;
+  aside?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+export function Card({ title, aside, children }: CardProps) {
+  return (
+    <section class="card">
+      {title !== undefined && (
+        <div class="card-head">
+          <h2>{title}</h2>
+          <div class="actions">{aside}</div>
+        </div>
+      )}
+      {children}
+    </section>
+  );
+}
+
+/** Why something cannot be shown, and a button that tries again. */
+export function Failure({ error, reload }: { error: unknown; reload?: () => void }) {
+  return (
+    <div class="failure" role="alert">
+      <p>{reasonOf(error)}</p>
+      {reload && (
+        <button type="button" onClick={reload}>
+          {words.again}
+        </button>
+      )}
+    </div>
+  );
+}
+
+interface LoadedProps<Answer> {
+  of: Query<Answer>;
+  children: (data: Answer) => ComponentChildren;
+}
+
+/** What a query told, or that it is not there yet, or why not. What is known stays while the node does not answer. */
+export function Loaded<Answer>({ of, children }: LoadedProps<Answer>) {
+  const { data, refused, reload } = of;
+  if (data === undefined)
+    return refused ? <Failure error={refused} reload={reload} /> : <Loading />;
+  return (
+    <>
+      {refused && <Failure error={refused} reload={reload} />}
+      {children(data)}
+    </>
+  );
+}
+
+export function Loading() {
+  return <p class="loading">{words.loading}</p>;
+}
+
+/** A list of names and values. */
+export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
+  return (
+    <dl class="facts">
+      {of.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export type Tone = "good" | "warn" | "bad" | "calm";
+
+export function Tag({
+  tone = "calm",
+  children,
+  title,
+}: {
+  tone?: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
+  return (
+    <span class={`tag ${tone}`} title={title}>
+      {children}
+    </span>
+  );
+}
+
+/** A button that copies, and says that it did. */
+export function Copy({ text, label = words.copy }: { text: string; label?: string }) {
+  const [isDone, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return (
+    <button type="button" class="small" onClick={() => void copy()}>
+      {isDone ? words.copied : label}
+    </button>
+  );
+}
+
+export const queueHref = (vhost: string, name: string, tab?: string): string =>
+  href("/queue", { vhost, name, tab });
+
+export const exchangeHref = (vhost: string, name: string): string =>
+  href("/exchange", { vhost, name });
+
+export const connectionHref = (name: string): string => href("/connection", { name });
+
+export function QueueLink({ vhost, name }: { vhost: string; name: string }) {
+  return <a href={queueHref(vhost, name)}>{name}</a>;
+}
+
+export function ExchangeLink({ vhost, name }: { vhost: string; name: string }) {
+  return <a href={exchangeHref(vhost, name)}>{name || words.exchanges.byDefault}</a>;
+}
+
+/** A value of a table of arguments, as text. */
+export function valueText(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export function Arguments({ of }: { of: Record<string, unknown> }) {
+  const all = Object.entries(of);
+  if (all.length === 0) return <span class="dim">{words.none}</span>;
+  return (
+    <span class="arguments">
+      {all.map(([name, value]) => (
+        <code key={name}>
+          {name}: {valueText(value)}
+        </code>
+      ))}
+    </span>
+  );
+}

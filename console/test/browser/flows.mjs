@@ -1,0 +1,232 @@
+// What operators do, by mouse and by keyboard. Each flow throws if something is not as it should be.
+
+import assert from "node:assert/strict";
+import { VHOST } from "./pages.mjs";
+import { inspect, settled } from "./checks.mjs";
+import { withQueues } from "./mocks.mjs";
+
+const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
+
+export const FLOWS = {
+  async "the filter, the order and the page are in the address"({ page, open }) {
+    await open("/queues");
+    await page.keyboard.press("/");
+    await page.keyboard.type("orders");
+    await page.waitForFunction(() => location.search.includes("q=orders"));
+    await page.getByRole("button", { name: "Ready", exact: true }).click();
+    await page.waitForFunction(() => location.search.includes("sort=-ready"));
+    const before = await page.locator("tbody").innerText();
+    await page.reload();
+    await settled(page);
+    assert.equal(await page.locator("[data-search]").inputValue(), "orders");
+    assert.equal((await page.locator("tbody tr").count()) > 0, true, before);
+  },
+
+  async "the keyboard goes to pages, rows, the palette and the help"({ page, open }) {
+    await open("/");
+    await page.keyboard.press("g");
+    await page.keyboard.press("q");
+    await page.waitForURL("**/queues");
+    await page.waitForSelector("tbody tr");
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    await page.keyboard.press("k");
+    await page.waitForFunction(() => document.activeElement?.closest("tr")?.dataset.row === "0");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("log.reader");
+    await page.keyboard.press("Enter");
+    await page.waitForURL("**/queue?*log.reader*");
+  },
+
+  async "ten thousand queues are a few dozen rows, and sort at once"({ page, open }) {
+    await withQueues(page, 10_000);
+    await open("/queues");
+    await page.waitForSelector("tbody tr[data-row]");
+    assert.ok((await page.locator("tbody tr").count()) < 120);
+    const ms = await page.evaluate(async () => {
+      const began = performance.now();
+      document.querySelector('th button:is([class="sort"])').click();
+      await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+      return performance.now() - began;
+    });
+    await page.locator(".scroller").evaluate((box) => (box.scrollTop = box.scrollHeight));
+    await page.waitForSelector('tr[data-row="9999"]');
+    return `sorting took ${Math.round(ms)} ms`;
+  },
+
+  async "a message is found by a text, shown, and published again"({ page, open }) {
+    await open(queuePage("orders", "messages"));
+    await page.getByLabel("Contains").fill('"order":17');
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.getByText("1 message, that is all").waitFor();
+    await page.locator("tbody button.link").click();
+    await page.getByRole("dialog").getByText('"order": 17').waitFor();
+    await page.getByRole("button", { name: "Publish again…" }).click();
+    await page.getByText("reaches 2 queues").waitFor();
+    await page.getByRole("button", { name: "Publish", exact: true }).click();
+    await page.getByText("The message is published.").waitFor();
+  },
+
+  async "a header filters messages"({ page, open }) {
+    await open(queuePage("orders", "messages"));
+    await page.getByLabel("Header").fill("tenant: acme");
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.getByText(/^1[56] messages, that is all$/).waitFor();
+  },
+
+  async "a queue is paused and goes on"({ page, open }) {
+    await open(queuePage("orders", "overview"));
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page
+      .getByText(/paused by/)
+      .first()
+      .waitFor();
+    await page.getByRole("button", { name: "Resume" }).click();
+    await page.getByRole("button", { name: "Pause" }).waitFor();
+  },
+
+  async "dead letters are counted before they are sent back"({ page, open }) {
+    await open(`/dead-letters?${new URLSearchParams({ vhost: VHOST, name: "orders.dead" })}`);
+    await page.getByRole("button", { name: "Send back…" }).first().click();
+    await page.getByLabel("Messages a second").fill("100");
+    await page.getByRole("button", { name: "Count first" }).click();
+    await page.getByText(/messages would be sent/).waitFor();
+    await page.getByRole("button", { name: /Send 5 messages back/ }).click();
+    await page.getByText(/are being sent back/).waitFor();
+  },
+
+  async "chosen dead letters are sent back, and the chart zooms"({ page, open }) {
+    await open(queuePage("orders.dead", "messages"));
+    await page.getByLabel("Select all rows").check();
+    await page.getByRole("button", { name: /^Send \d+ messages? back…/ }).click();
+    await page.getByRole("button", { name: "Count first" }).click();
+    await page.getByText(/messages? would be sent/).waitFor();
+    await open(queuePage("orders", "overview"));
+    const plot = page.locator(".u-over");
+    const box = await plot.boundingBox();
+    await page.mouse.move(box.x + 200, box.y + 50);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 400, box.y + 60, { steps: 5 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /from=\d+&to=\d+/.test(location.search));
+    await page.getByRole("button", { name: "Show all" }).click();
+    await page.waitForFunction(() => !location.search.includes("from="));
+  },
+
+  async "the stream is closed while nobody looks at the tab"({ page, open }) {
+    await open("/");
+    await page.getByText("live", { exact: true }).waitFor();
+    const look = (state) =>
+      page.evaluate((value) => {
+        Object.defineProperty(document, "visibilityState", { value, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, state);
+    let asked = 0;
+    page.on("request", (request) => (asked += Number(request.url().includes("/api/"))));
+    await look("hidden");
+    await page.waitForTimeout(200);
+    asked = 0;
+    await page.waitForTimeout(4_000);
+    assert.equal(asked, 0, "nothing is asked while the tab is hidden");
+    const opened = page.waitForRequest("**/api/millrace/live");
+    await look("visible");
+    await opened;
+  },
+
+  async "a purge shows what goes, and asks for the name"({ page, open }) {
+    await open(queuePage("orders", "overview"));
+    await page.getByRole("button", { name: "Purge…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText(/messages ready will be gone/).waitFor();
+    const button = dialog.getByRole("button", { name: "Purge", exact: true });
+    assert.ok(await button.isDisabled());
+    await dialog.getByRole("textbox").fill("orders");
+    await button.click();
+    await page.getByText("orders is purged.").waitFor();
+  },
+
+  async "who may only look is offered no change"({ page, base, logIn }) {
+    await logIn(page, "console-test-user", "x");
+    await page.goto(base + queuePage("orders", "overview"));
+    await settled(page);
+    for (const name of ["Pause", "Purge…", "Delete…"]) {
+      assert.equal(await page.getByRole("button", { name }).count(), 0, name);
+    }
+    assert.equal(await page.getByRole("link", { name: "Users" }).count(), 0);
+    await page.goto(`${base}/users`);
+    await page.getByText("Your user lacks the tag that this page needs.").waitFor();
+  },
+
+  async "a wrong password is refused in words"({ page, base }) {
+    await page.context().clearCookies();
+    await page.goto(base);
+    await page.getByLabel("User").fill("console-test-user");
+    await page.getByLabel("Password").fill("wrong");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText(/The user or the password is wrong/).waitFor();
+  },
+
+  async "dialogs have no axe violation, in either theme"({ page, open }) {
+    const press = (name) => page.getByRole("button", { name }).first().click();
+    const dialogs = [
+      ["/queues", () => press("New queue")],
+      ["/queues", () => page.keyboard.press("?")],
+      ["/queues", () => page.keyboard.press("Control+k")],
+      [
+        "/queues",
+        async () => {
+          await page.getByLabel("Select all rows").check();
+          await press("Delete…");
+        },
+      ],
+      ["/exchanges", () => press("New exchange")],
+      ["/users", () => press("New user")],
+      ["/vhosts", () => press("New vhost")],
+      ["/policies", () => press("New policy")],
+      [queuePage("orders", "overview"), () => press("Delete…")],
+      [
+        `/dead-letters?${new URLSearchParams({ vhost: VHOST, name: "orders.dead" })}`,
+        () => press("Send all back…"),
+      ],
+      [`/locks?${new URLSearchParams({ vhost: VHOST })}`, () => press("Release…")],
+    ];
+    const faults = [];
+    for (const theme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: theme });
+      for (const [path, act] of dialogs) {
+        await open(path);
+        await act();
+        await page.getByRole("dialog").waitFor();
+        const found = await inspect(page);
+        faults.push(...found.map((fault) => `${theme} ${path}: ${fault}`));
+      }
+    }
+    assert.deepEqual(faults, []);
+  },
+
+  async "the first paint and a change of the page are quick"({ page, open }) {
+    await open("/");
+    const paint = await page.evaluate(
+      () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0,
+    );
+    const change = async (name) => {
+      const link = page
+        .getByRole("navigation", { name: "Pages" })
+        .getByRole("link", { name, exact: true });
+      return link.evaluate(async (it) => {
+        const began = performance.now();
+        it.click();
+        await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+        return performance.now() - began;
+      });
+    };
+    const changes = [];
+    for (const name of ["Queues", "Exchanges", "Queues", "Policies", "Overview"])
+      changes.push(await change(name));
+    const most = Math.max(...changes);
+    return `first paint after ${Math.round(paint)} ms, a page after at most ${Math.round(most)} ms`;
+  },
+};
