@@ -152,6 +152,44 @@ mod tests {
         assert_ne!(stream(true).choose("customer-1", &properties, 3, &silent), own);
     }
 
+    /// The key is read of the bytes: whatever a client writes it as, it is what its text is.
+    #[test]
+    fn a_key_is_found_in_what_our_own_codec_writes() {
+        use amqp::{FieldTable, FieldValue, Properties, TableRef};
+        let hash = |value: FieldValue| {
+            let other = ("before".to_owned(), FieldValue::Table(FieldTable::new()));
+            let raw = FieldTable(vec![other, ("customer".to_owned(), value)]).to_bytes();
+            let properties = Properties {
+                content_type: Some("text"),
+                headers: Some(TableRef::validate(&raw).unwrap()),
+                ..Properties::default()
+            };
+            let mut bytes = bytes::BytesMut::new();
+            properties.encode(&mut bytes);
+            KeySource::parse("header:customer").unwrap().hash(b"", &bytes)
+        };
+        let seven = Some(key_hash(b"7"));
+        for value in [
+            FieldValue::LongStr(b"7".to_vec()),
+            FieldValue::Bytes(b"7".to_vec()),
+            FieldValue::I8(7),
+            FieldValue::U8(7),
+            FieldValue::I16(7),
+            FieldValue::U16(7),
+            FieldValue::I32(7),
+            FieldValue::U32(7),
+            FieldValue::I64(7),
+            FieldValue::Timestamp(7),
+        ] {
+            assert_eq!(hash(value.clone()), seven, "{value:?}");
+        }
+        assert_eq!(hash(FieldValue::Bool(true)), Some(key_hash(b"true")));
+        for value in [FieldValue::Void, FieldValue::F64(7.0), FieldValue::Table(FieldTable::new())]
+        {
+            assert_eq!(hash(value.clone()), None, "{value:?}");
+        }
+    }
+
     /// What was one partition's yesterday is its today.
     #[test]
     fn a_key_is_in_the_same_partition_in_every_version() {

@@ -138,7 +138,8 @@ pub const FILTER_WORDS_MAX: usize = 64;
 pub const FILTER_BYTES_MAX: usize = 1024;
 /// Messages of which a filter, or for their keys, is asked together.
 pub const SIFTED_MESSAGES_MAX: u64 = 4096;
-/// Messages of a queue with order by key that wait behind others of their keys: then nothing behind these is looked at.
+/// Messages of a queue with order by key that wait behind others of their keys, and keys that wait for their rate: then
+/// nothing behind these is looked at.
 pub const BEHIND_KEYS_MAX: usize = 65_536;
 /// The weight of a consumer among others of the same partitions.
 pub const CONSUMER_WEIGHT_MAX: u16 = 1000;

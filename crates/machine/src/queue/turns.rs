@@ -218,9 +218,9 @@ impl Turns {
         self.free.is_empty()
     }
 
-    /// Whether so many wait behind others of their keys that no more are looked at.
+    /// Whether so many wait behind others of their keys, or for the rate of their keys, that no more are looked at.
     pub(crate) fn is_full(&self) -> bool {
-        self.behind() >= BEHIND_KEYS_MAX
+        self.behind() + self.late.len() >= BEHIND_KEYS_MAX
     }
 
     /// How many wait behind others of their keys.
@@ -306,6 +306,23 @@ mod tests {
         turns.settled(4..5);
         turns.check();
         assert!(turns.is_dry() && turns.behind() == 0 && turns.lines.is_empty());
+    }
+
+    #[test]
+    fn so_many_keys_wait_for_their_rate_and_no_more_are_looked_at() {
+        let mut turns = Turns::default();
+        let hourly = Rate::new(1, 3_600_000).unwrap();
+        turns.set_pace(Some(KeyPace::empty(hourly, 0)));
+        let keys = BEHIND_KEYS_MAX as u64;
+        (1..keys).for_each(|seq| turns.stand(seq, Some(seq), true));
+        let waiting = Ranges::from(1..keys + 1);
+        assert_eq!(turns.next((&waiting).into(), 0), None);
+        assert!(turns.is_dry() && !turns.is_full());
+        turns.stand(keys, Some(keys), true);
+        assert_eq!(turns.next((&waiting).into(), 0), None);
+        assert!(turns.is_full());
+        assert_eq!(turns.due_ms(), Some(3_600_000));
+        assert_eq!(turns.next((&waiting).into(), 3_600_000), Some(1..keys + 1));
     }
 
     #[test]
