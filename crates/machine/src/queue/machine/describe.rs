@@ -12,7 +12,7 @@ use crate::settings::QueueSettings;
 
 /// The first form of the bytes, which nodes older than streams read.
 const FORM: u8 = 1;
-/// Each holder also says where in its stream it began. Written if one of them has begun in a stream.
+/// Each holder also says where in its stream it began, and its weight. Written if one of them has either.
 const FORM_STARTS: u8 = 2;
 /// At the end it is said what rates hold back. Written if the queue has rates.
 const FORM_RATES: u8 = 3;
@@ -147,7 +147,9 @@ impl QueueMachine {
 
 impl QueueDescription {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let starts = self.holders.iter().any(|holder| holder.spec.start.is_some());
+        let says_more =
+            |holder: &HolderDescription| holder.spec.start.is_some() || holder.spec.weight > 0;
+        let starts = self.holders.iter().any(says_more);
         let has_rates = self.settings.has_rates();
         out.push(match (starts, has_rates) {
             (false, false) => FORM,
@@ -253,6 +255,7 @@ impl HolderDescription {
             let (kind, number) = spec.start.unwrap_or(StreamOffset::First).to_parts();
             out.push(kind);
             put_u64(out, number);
+            put_u32(out, spec.weight.into());
         }
     }
 
@@ -263,9 +266,11 @@ impl HolderDescription {
         let (credit, held) = (reader.u32()?, reader.u64()?);
         let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
         let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
-        let start = if starts { read_start(reader)? } else { None };
-        // Nobody asks for the weight of a consumer.
-        let weight = 0;
+        let (mut start, mut weight) = (None, 0);
+        if starts {
+            start = read_start(reader)?;
+            weight = u16::try_from(reader.u32()?).map_err(|_| reader.corrupt())?;
+        }
         let spec =
             ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start, weight };
         Ok(Self { consumer, spec, credit, held, is_attached, is_active })
