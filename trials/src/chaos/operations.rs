@@ -6,6 +6,7 @@
 //! may still be made, and that as late as a node that is cut off comes back: from then on another user is changed. What
 //! consumers may see of pauses and retries is for the checker.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +86,8 @@ struct Operator {
     published: u64,
     policies: u64,
     paused_until: Option<Instant>,
+    /// Nodes that may still run a retry: it was not seen to end. A node runs one at a time of a queue.
+    retrying: BTreeSet<SocketAddr>,
 }
 
 /// What came of a publish.
@@ -116,6 +119,7 @@ impl Operations {
             published: 0,
             policies: 0,
             paused_until: None,
+            retrying: BTreeSet::new(),
         };
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -179,6 +183,12 @@ impl Operator {
             self.look_at_pause();
             if Instant::now() > deadline {
                 return Err(format!("{PAUSED} cannot be let go on"));
+            }
+            self.rest();
+        }
+        while !self.retries_are_over() {
+            if Instant::now() > deadline {
+                return Err("a retry of dead letters does not end".to_owned());
             }
             self.rest();
         }
@@ -415,7 +425,15 @@ impl Operator {
         // Which letters it takes, nobody is told: from here on it may be any.
         let (k, q, to) = (Stage::Inv, BRIEF_DEAD.to_owned(), vec![AGAIN.to_owned()]);
         self.recorder.saw(NAME, What::Retry { k, q, m: None, to });
-        let Some(begun) = self.change(node, ("POST", &path), &body) else { return };
+        // One that waited for a full disk may run for longer than it was watched.
+        let may_run = !self.retrying.insert(node);
+        let Some(begun) = self.ask_as(node, GUEST, ("POST", &path), &body) else { return };
+        if !begun.is_done() {
+            if !(knows_nothing(&begun) || (may_run && runs_still(&begun))) {
+                self.complain(&format!("POST {path} comes to {}: {}", begun.status, begun.body));
+            }
+            return;
+        }
         self.done.retries += 1;
         let Some(id) = begun.body["id"].as_str().map(str::to_owned) else {
             return self.complain(&format!("a retry has no id: {}", begun.body));
@@ -432,8 +450,28 @@ impl Operator {
             sent = shown.body["sent"].as_u64().unwrap_or(sent);
             is_over = shown.body["state"] != "running";
         }
+        if is_over {
+            self.retrying.remove(&node);
+        }
         self.done.sent_on += sent;
     }
+
+    /// No node that answers runs a retry, and one does answer.
+    fn retries_are_over(&self) -> bool {
+        let what = ("GET", "/millrace/retries");
+        let asked = self.nodes.iter().map(|&node| self.ask_as(node, GUEST, what, &Value::Null));
+        let mut answers = asked.flatten().filter(Answer::is_done).peekable();
+        let is_over = |answer: Answer| {
+            let list = answer.body.as_array();
+            list.is_some_and(|list| list.iter().all(|retry| retry["state"] != "running"))
+        };
+        answers.peek().is_some() && answers.all(is_over)
+    }
+}
+
+fn runs_still(answer: &Answer) -> bool {
+    let reason = answer.body["reason"].as_str().unwrap_or_default();
+    answer.status == 400 && reason.ends_with("of this queue runs still")
 }
 
 fn knows_nothing(answer: &Answer) -> bool {
