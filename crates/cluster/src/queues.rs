@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerId, ConsumerSpec,
-    Corrupt, Effect, EntryReader, GetReply, GroupId, HeldBack, HolderDescription, LockReply,
-    Outcome, Position, QueueDescription, QueueId, QueueMachine, QueuePeek, QueueStatus, Ranges,
-    SessionId, limits::DESCRIBED_HOLDERS_MAX,
+    Applied, Ask, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerId,
+    ConsumerSpec, Corrupt, Effect, EntryReader, GetReply, GroupId, HeldBack, HolderDescription,
+    Loan, LockReply, Outcome, Position, QueueDescription, QueueId, QueueMachine, QueuePeek,
+    QueueStatus, Ranges, SessionId, TokenHome, limits::DESCRIBED_HOLDERS_MAX,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
@@ -47,6 +47,12 @@ pub(crate) enum GroupEffect {
     },
     /// The last consumer of an auto-delete queue went away, or nobody has used a queue for long.
     Unused(QueueId),
+    /// The leader of another partition is to lend tokens to this one.
+    Borrow {
+        queue: QueueId,
+        of: TokenHome,
+        ask: Ask,
+    },
 }
 
 /// What a leader leaves behind when it leads no longer.
@@ -243,6 +249,7 @@ impl Queues {
             return;
         }
         self.let_in_due(group_effects);
+        self.sifting.look_again();
         let had_settles = self.machine.has_settles();
         self.machine.tick(self.time_ms, &mut self.effects);
         self.perform(0, None, group_effects);
@@ -624,7 +631,8 @@ impl Queues {
         group_effects: &mut Vec<GroupEffect>,
     ) -> bool {
         let is_answered = self.get_now(queue, consumer, (no_ack, at), ticket, group_effects);
-        let waits = !is_answered && at.is_none() && self.machine.is_sifting(queue);
+        let is_asking = self.machine.is_sifting(queue) || self.machine.is_borrowing(queue);
+        let waits = !is_answered && at.is_none() && is_asking;
         if waits {
             self.sifting.wait(Fetching { queue, consumer, no_ack, ticket });
         }
@@ -702,6 +710,23 @@ impl Queues {
     }
 
     /// Those who have waited for a queue's rate long enough are answered.
+    /// Lends tokens of a queue to one of its partitions.
+    pub(crate) fn lend(&mut self, queue: QueueId, ask: &Ask) -> Option<Loan> {
+        self.machine.lend(queue, ask)
+    }
+
+    /// A queue was lent tokens.
+    pub(crate) fn lent(
+        &mut self,
+        queue: QueueId,
+        (number, loan): (u64, Loan),
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        self.machine.lent(queue, number, loan, &mut self.effects);
+        self.sifting.look_again();
+        self.perform(0, None, group_effects);
+    }
+
     fn let_in_due(&mut self, group_effects: &mut Vec<GroupEffect>) {
         while let Some((queue, count)) = self.intake.due(self.time_ms) {
             if let Err(due_ms) = self.machine.let_in(queue, count) {

@@ -15,6 +15,7 @@ mod clock;
 mod cuts;
 mod digests;
 mod leading;
+mod lending;
 mod local;
 mod members;
 mod outbound;
@@ -520,6 +521,9 @@ impl Shard {
                 GroupEffect::Unused(queue) => {
                     let input = Input::DeleteUnused { queue, detached: None };
                     self.forward(0, input, outputs);
+                }
+                GroupEffect::Borrow { queue, of, ask } => {
+                    self.borrow((group, queue), of, ask, outputs);
                 }
             }
         }

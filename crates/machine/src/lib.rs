@@ -89,8 +89,10 @@ pub use queue::{
     QueueDescription, QueueMachine, QueuePeek, QueueStatus, Seqs, Sifted, StreamOffset,
 };
 pub use ranges::Ranges;
+pub use scheduler::loan::{Ask, Loan};
 pub use settings::{
     Dedup, Features, Overflow, QueueSettings, Rate, Rates, Retention, Retry, Subscription,
+    TokenHome,
 };
 pub use value::{Arguments, HashProperty, Headers, NoHeaders, Value, ValueView};
 pub use version::Version;

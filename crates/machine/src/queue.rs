@@ -73,12 +73,13 @@ use crate::encoding::{Corrupt, Reader, put_u64};
 use crate::ids::{ConsumerId, QueueId};
 use crate::locks::LockReply;
 use crate::ranges::Ranges;
-use crate::settings::{Features, QueueSettings, Rates, Retention, Subscription};
+use crate::scheduler::loan::Ask;
+use crate::settings::{Features, QueueSettings, Rates, Retention, Subscription, TokenHome};
 use consumers::Consumers;
 use context::Context;
 use dedup::KeyWindow;
 use level::Level;
-use pace::Pace;
+use pace::{Pace, Tokens};
 use reconcile::Moves;
 use sieve::Sieve;
 use subscription::Subscribers;
@@ -131,6 +132,9 @@ pub enum Effect {
     Cancelled { queue: QueueId, consumer: ConsumerId },
     /// The last consumer of an auto-delete queue went; the queue takes no more of them.
     Unused { queue: QueueId },
+    /// It has no tokens for what it would give out: `QueueMachine::lend` of the other is to be asked, and
+    /// `QueueMachine::lent` told the answer. Leader only.
+    Borrow { queue: QueueId, of: TokenHome, ask: Ask },
     /// What a command about a lock came to: one for each, in their order; leader only.
     Locked(LockReply),
 }
@@ -291,6 +295,15 @@ impl Queue {
         self.features().map(|features| features.rates)
     }
 
+    /// Whose tokens it gives out.
+    fn tokens(&self) -> Tokens {
+        match self.features().and_then(|features| features.tokens_of) {
+            None => Tokens::Own,
+            Some(home) if home.queue == self.id.base() => Tokens::Lends,
+            Some(_) => Tokens::Borrows,
+        }
+    }
+
     /// Of a stream: what of it is kept.
     fn retention(&self) -> Option<Retention> {
         self.features().and_then(|features| features.stream)
@@ -389,8 +402,9 @@ impl Queue {
         let assignment = self.features().and_then(|features| features.assignment);
         self.consumers.assign(assignment);
         if is_leading {
-            self.pace =
-                self.rates().and_then(|it| Pace::changed(self.pace.as_deref(), &it, time_ms));
+            self.pace = self
+                .rates()
+                .and_then(|it| Pace::changed(self.pace.as_deref(), &it, self.tokens(), time_ms));
             let per_key = self.rates().and_then(|rates| rates.dequeue_per_key);
             if let Some(turns) = self.turns_mut() {
                 turns.change_rate(per_key, time_ms);

@@ -3,4 +3,5 @@
 pub(crate) mod bucket;
 pub(crate) mod budget;
 pub(crate) mod dispatch;
+pub(crate) mod loan;
 pub(crate) mod times;

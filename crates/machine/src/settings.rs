@@ -7,7 +7,7 @@ pub use rates::{Rate, Rates};
 
 use crate::encoding::{Corrupt, Reader, put_u32, put_u64};
 use crate::filter::Filter;
-use crate::ids::QueueId;
+use crate::ids::{GroupId, QueueId};
 use crate::message_key::KeySource;
 use crate::queue::{Assignment, StreamOffset};
 use crate::version::Version;
@@ -66,10 +66,19 @@ pub struct Features {
     pub subscription: Option<Subscription>,
     /// It is one of several partitions, each of which serves the one consumer that it is assigned to.
     pub assignment: Option<Assignment>,
+    /// Its rates count for it and the other partitions together: who has the tokens. None: they are its own.
+    pub tokens_of: Option<TokenHome>,
     /// Of a subscription: what it is given of its stream. None: everything.
     pub filter: Option<Box<Filter>>,
     /// Of messages with the same key one is out at a time, in their order: where their key is. It has one level.
     pub order: Option<Box<KeySource>>,
+}
+
+/// The partition whose leader counts the tokens of all partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenHome {
+    pub group: GroupId,
+    pub queue: QueueId,
 }
 
 /// A queue that reads a stream.
@@ -251,12 +260,13 @@ const STREAM: u32 = 1 << 13;
 const MAX_AGE: u32 = 1 << 14;
 const MAX_BYTES: u32 = 1 << 15;
 const RATES: u32 = 1 << 16;
+const TOKENS_OF: u32 = 1 << 26;
 const ORDER: u32 = 1 << 27;
 const ASSIGNMENT: u32 = 1 << 28;
 const FILTER: u32 = 1 << 29;
 const SKIPS: u32 = 1 << 30;
 const SUBSCRIPTION: u32 = 1 << 31;
-const BITS: u32 = ((1 << 17) - 1) | ORDER | ASSIGNMENT | FILTER | SKIPS | SUBSCRIPTION;
+const BITS: u32 = ((1 << 17) - 1) | TOKENS_OF | ORDER | ASSIGNMENT | FILTER | SKIPS | SUBSCRIPTION;
 
 impl Features {
     /// Bits, highest priority, then the numbers that the bits announce.
@@ -286,6 +296,7 @@ impl Features {
             (!rates.is_none(), RATES),
             (self.assignment.is_some(), ASSIGNMENT),
             (self.order.is_some(), ORDER),
+            (self.tokens_of.is_some(), TOKENS_OF),
         ];
         put_u32(out, bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
         out.push(self.max_priority);
@@ -320,6 +331,10 @@ impl Features {
         }
         if let Some(key) = &self.order {
             key.encode(out);
+        }
+        if let Some(TokenHome { group, queue }) = self.tokens_of {
+            put_u32(out, group.0);
+            put_u64(out, queue.0);
         }
     }
 
@@ -369,6 +384,12 @@ impl Features {
             false => None,
         };
         let order = if has(ORDER) { Some(Box::new(KeySource::read(reader)?)) } else { None };
+        let tokens_of = match has(TOKENS_OF) {
+            true => {
+                Some(TokenHome { group: GroupId(reader.u32()?), queue: QueueId(reader.u64()?) })
+            }
+            false => None,
+        };
         let overflow = match (has(REJECTS), has(REJECTS_DLX)) {
             (true, _) => Overflow::RejectPublish,
             (_, true) => Overflow::RejectPublishDlx,
@@ -393,6 +414,7 @@ impl Features {
             rates,
             assignment,
             order,
+            tokens_of,
         })
     }
 }
@@ -442,6 +464,7 @@ mod tests {
                 seeks: 11,
             }),
             assignment: Some(Assignment { index: 1, count: 3 }),
+            tokens_of: Some(TokenHome { group: GroupId(7), queue: QueueId(78 << 8) }),
             filter: Some(Box::new(Filter::Keys(vec!["a.#".into()]))),
             order: Some(Box::new(KeySource::Header("customer".into()))),
         };

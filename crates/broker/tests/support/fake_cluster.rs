@@ -132,6 +132,7 @@ impl FakeCluster {
                 | Effect::Created { .. }
                 | Effect::Marked { .. }
                 | Effect::Dropped { .. }
+                | Effect::Borrow { .. }
                 | Effect::Locked(_) => {}
             }
         }

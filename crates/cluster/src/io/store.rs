@@ -143,6 +143,8 @@ impl Store {
             | Message::Reaches { .. }
             | Message::Voters { .. }
             | Message::Digest { .. }
+            | Message::Borrow { .. }
+            | Message::Lent { .. }
             | Message::Renewed { .. } => {}
         }
     }

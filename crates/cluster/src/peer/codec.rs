@@ -3,7 +3,7 @@
 //! One message is one frame; requests and answers that are long together are several, in order.
 
 use bytes::Bytes;
-use machine::{GroupId, NodeId, SessionId, Version};
+use machine::{Ask, GroupId, Loan, NodeId, QueueId, SessionId, Version};
 use raft::eraftpb::MessageType;
 
 use super::frame::{Frame, Kind};
@@ -34,6 +34,8 @@ impl Message {
             | Self::Reaches { group, .. }
             | Self::Voters { group, .. }
             | Self::Digest { group, .. }
+            | Self::Borrow { group, .. }
+            | Self::Lent { group, .. }
             | Self::Snapshot { group, .. }
             | Self::SnapshotTaken { group, .. } => *group,
             Self::Renewed { .. } | Self::Question { .. } | Self::Told { .. } => GroupId::CATALOG,
@@ -49,6 +51,7 @@ impl Message {
             Self::Renewed { .. } => Version::STAMPS_RENEWED.0,
             Self::Question { .. } | Self::Told { .. } => Version::QUESTIONS.0,
             Self::Digest { .. } => Version::CHAINED.0,
+            Self::Borrow { .. } | Self::Lent { .. } => Version::RATES.0,
             Self::Raft { .. }
             | Self::Join { .. }
             | Self::Requests { .. }
@@ -99,6 +102,8 @@ impl Message {
             | Self::Reaches { .. }
             | Self::Voters { .. }
             | Self::Digest { .. }
+            | Self::Borrow { .. }
+            | Self::Lent { .. }
             | Self::Renewed { .. }
             | Self::Question { .. }
             | Self::Told { .. }
@@ -134,6 +139,8 @@ impl Message {
             | Self::NotLeader { .. }
             | Self::Leads { .. }
             | Self::Digest { .. }
+            | Self::Borrow { .. }
+            | Self::Lent { .. }
             | Self::Renewed { .. }
             | Self::Told { part: Part::Refused, .. }
             | Self::SnapshotTaken { .. } => 0,
@@ -252,6 +259,19 @@ pub fn encode(out: &mut Gather, message: &Message) -> Result<(), Error> {
             out.number(*index);
             out.number(*chain);
             out.bool(*is_answer);
+        }
+        Message::Borrow { group, queue, by, ask } => {
+            let Ask { number, messages, bytes, may_wait } = *ask;
+            start(out, Kind::Borrow, *group);
+            out.number(queue.0);
+            out.number(u64::from(by.0.0));
+            [by.1.0, number, messages, bytes].into_iter().for_each(|it| out.number(it));
+            out.bool(may_wait);
+        }
+        Message::Lent { group, queue, number, loan } => {
+            let Loan { messages, bytes, wait_ms } = *loan;
+            start(out, Kind::Lent, *group);
+            [queue.0, *number, messages, bytes, wait_ms].into_iter().for_each(|it| out.number(it));
         }
         Message::Snapshot { group, chunk } => {
             start(out, Kind::Snapshot, *group);
@@ -372,6 +392,24 @@ pub fn decode(frame: Frame) -> Result<Option<Message>, Error> {
             let is_answer = reader.bool()?;
             reader.end()?;
             Message::Digest { group, index, chain, is_answer }
+        }
+        Kind::Borrow => {
+            let (mut reader, group) = open(body, "a question for tokens")?;
+            let queue = QueueId(reader.number()?);
+            let by = (GroupId(reader.u32()?), QueueId(reader.number()?));
+            let (number, messages) = (reader.number()?, reader.number()?);
+            let (bytes, may_wait) = (reader.number()?, reader.bool()?);
+            reader.end()?;
+            let ask = Ask { number, messages, bytes, may_wait };
+            Message::Borrow { group, queue, by, ask }
+        }
+        Kind::Lent => {
+            let (mut reader, group) = open(body, "lent tokens")?;
+            let (queue, number) = (QueueId(reader.number()?), reader.number()?);
+            let (messages, bytes) = (reader.number()?, reader.number()?);
+            let loan = Loan { messages, bytes, wait_ms: reader.number()? };
+            reader.end()?;
+            Message::Lent { group, queue, number, loan }
         }
         Kind::Snapshot => {
             let (mut reader, group) = open(body, "a chunk of a snapshot")?;

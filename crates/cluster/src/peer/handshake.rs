@@ -551,6 +551,8 @@ impl Greeting {
             | Kind::Question
             | Kind::Told
             | Kind::Digest
+            | Kind::Borrow
+            | Kind::Lent
             | Kind::Enter
             | Kind::Entered
             | Kind::Ping => Err(Error::Malformed("a message before the handshake")),

@@ -6,7 +6,7 @@
 //! once.
 
 use bytes::Bytes;
-use machine::{ConsumerId, ConsumerSpec, GroupId, NodeId, QueueId, Ranges, SessionId};
+use machine::{Ask, ConsumerId, ConsumerSpec, GroupId, Loan, NodeId, QueueId, Ranges, SessionId};
 
 use crate::request::{Answer, Held, Request};
 
@@ -65,6 +65,10 @@ pub enum Message {
     /// What entries did up to this one, as a chained checksum: from a group's leader to its followers. A follower
     /// answers with its own. Since `Version::CHAINED`.
     Digest { group: GroupId, index: u64, chain: u64, is_answer: bool },
+    /// Leader of a partition to the leader of the first one: it would give out so much of `queue`. Since `Version::RATES`.
+    Borrow { group: GroupId, queue: QueueId, by: (GroupId, QueueId), ask: Ask },
+    /// The answer, for `queue` of the partition's group.
+    Lent { group: GroupId, queue: QueueId, number: u64, loan: Loan },
     /// A part of a snapshot on the bulk connection; the bytes are `snapshot`'s.
     Snapshot { group: GroupId, chunk: Bytes },
     /// Receiver to sender: so many bytes of the snapshot are written.

@@ -114,6 +114,9 @@ impl Queues {
                     }
                     self.sifting.created(queue, self.machine.settings(queue));
                 }
+                Effect::Borrow { queue, of, ask } => {
+                    group_effects.push(GroupEffect::Borrow { queue, of, ask });
+                }
                 Effect::Locked(reply) => self.lock_replies.push(reply),
             }
         }

@@ -2,7 +2,8 @@
 //! who consume.
 //!
 //! The machine says of which messages (`machine::queue::sieve`), and what becomes of those that do not match or whose
-//! turn it is not. A client that fetches waits here until something may go out or nothing is left.
+//! turn it is not. A client that fetches waits here until something may go out or nothing is left, also while its queue
+//! borrows tokens.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +64,11 @@ impl Sifting {
     pub(super) fn dropped(&mut self, queue: QueueId) -> impl Iterator<Item = Fetching> + '_ {
         self.questions.remove(&queue.base());
         self.fetching.extract_if(.., move |fetching| fetching.queue.base() == queue.base())
+    }
+
+    /// Something may go out that could not: who fetches is looked at.
+    pub(super) fn look_again(&mut self) {
+        self.is_due = true;
     }
 
     pub(super) fn wait(&mut self, fetching: Fetching) {

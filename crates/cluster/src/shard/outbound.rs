@@ -265,7 +265,7 @@ impl Shard {
         }
     }
 
-    fn leader_of(&mut self, group: GroupId) -> Route {
+    pub(super) fn leader_of(&mut self, group: GroupId) -> Route {
         let there = |shard: &Self, node: NodeId, term| {
             if shard.peers.is_up(node) { Route::There { node, term } } else { Route::Nowhere }
         };

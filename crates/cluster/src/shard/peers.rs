@@ -407,6 +407,14 @@ impl Shard {
             Message::Digest { group, index, chain, is_answer } => {
                 self.hears_digest(from, group, (index, chain), is_answer);
             }
+            Message::Borrow { group, queue, by, ask } => {
+                self.lend(from, (group, queue), by, ask, outputs);
+            }
+            Message::Lent { group, queue, number, loan } => {
+                self.in_queues(group, outputs, |queues, group_effects| {
+                    queues.lent(queue, (number, loan), group_effects);
+                });
+            }
             Message::Reaches { group, nodes } => self.hears_reach(now, from, group, &nodes),
             Message::Answers { group, epoch, answers } => {
                 let Some(out) = self.out.get_mut(&group) else { return };
@@ -563,6 +571,8 @@ impl Shard {
             | Message::Reaches { .. }
             | Message::Voters { .. }
             | Message::Digest { .. }
+            | Message::Borrow { .. }
+            | Message::Lent { .. }
             | Message::Renewed { .. }
             | Message::Question { .. }
             | Message::Told { .. }

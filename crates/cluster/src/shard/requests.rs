@@ -351,6 +351,7 @@ impl Shard {
                     GroupEffect::Unused(queue) => unused.push(queue),
                     other @ (GroupEffect::Answer(..)
                     | GroupEffect::Leaving(_)
+                    | GroupEffect::Borrow { .. }
                     | GroupEffect::Fetch { .. }) => {
                         self.group_effects.push(other);
                     }

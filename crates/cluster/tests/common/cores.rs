@@ -464,6 +464,7 @@ fn since(message: &Message) -> Version {
         Message::Requests { requests, .. } => requests.iter().map(of_request).max(),
         Message::Answers { answers, .. } => answers.iter().map(|(_, it)| of_answer(it)).max(),
         Message::Digest { .. } => Some(Version::CHAINED),
+        Message::Borrow { .. } | Message::Lent { .. } => Some(Version::RATES),
         _ => None,
     };
     newest.unwrap_or(Version::OLDEST)

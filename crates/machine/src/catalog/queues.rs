@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::target::Target;
 use crate::ids::{GroupId, NodeId, QueueId, SessionOwner};
 use crate::queue::Assignment;
-use crate::settings::{Features, Overflow, QueueSettings};
+use crate::settings::{Features, Overflow, QueueSettings, TokenHome};
 use crate::value::Arguments;
 pub use home::QueueHome;
 pub use kind::QueueType;
@@ -128,6 +128,9 @@ impl Queue {
             let count = number(self.partition_count());
             *assignment = Assignment { index: number(index), count };
         }
+        let has_several = self.partition_count() > 1;
+        features.tokens_of = (has_several && features.rates.limits_deliveries())
+            .then_some(TokenHome { group: self.group, queue: self.id });
         settings
     }
 

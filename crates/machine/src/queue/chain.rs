@@ -90,6 +90,7 @@ fn hash(effect: &Effect) -> u64 {
         Effect::Deliver { .. }
         | Effect::Marked { .. }
         | Effect::Leave { .. }
+        | Effect::Borrow { .. }
         | Effect::Locked(_)
         | Effect::Cancelled { .. }
         | Effect::Unused { .. } => 0,

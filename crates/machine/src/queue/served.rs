@@ -36,7 +36,9 @@ impl Queue {
     /// All that may have come have: consumers are served, or the queue is over. Who led it before may give out messages
     /// up to `tokens_from_ms`: rates let nothing go before that.
     pub(super) fn begin(&mut self, now_ms: u64, tokens_from_ms: u64, effects: &mut Vec<Effect>) {
-        self.pace = self.rates().and_then(|rates| Pace::empty(&rates, tokens_from_ms));
+        self.pace = self
+            .rates()
+            .and_then(|rates| Pace::empty(&rates, self.tokens(), (now_ms, tokens_from_ms)));
         self.begin_key_pace(|rate| KeyPace::empty(rate, tokens_from_ms));
         if self.has_lost {
             self.close_if_unused(true, effects);
@@ -51,7 +53,7 @@ impl Queue {
 
     /// It came to be just now: nobody has given out anything of it.
     pub(super) fn begin_new(&mut self, now_ms: u64) {
-        self.pace = self.rates().and_then(|rates| Pace::full(&rates, now_ms));
+        self.pace = self.rates().and_then(|rates| Pace::full(&rates, self.tokens(), now_ms));
         self.begin_key_pace(|rate| KeyPace::full(rate, now_ms));
     }
 
@@ -130,6 +132,17 @@ impl Queue {
             level.reader.hand_out(effects);
         }
         self.consumers.watch_drain(now_ms);
+        self.borrow(effects);
+    }
+
+    /// Says what it would borrow.
+    pub(super) fn borrow(&mut self, effects: &mut Vec<Effect>) {
+        let Some(ask) = self.pace.as_mut().and_then(|pace| pace.out.as_mut()?.take_ask()) else {
+            return;
+        };
+        if let Some(of) = self.features().and_then(|features| features.tokens_of) {
+            effects.push(Effect::Borrow { queue: self.id.base(), of, ask });
+        }
     }
 
     /// After an entry of `time_ms`: who waits gets what came, also what may not wait at all.

@@ -31,6 +31,19 @@ impl Bucket {
         Self { level: empty.units(burst), ..empty }
     }
 
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    pub(crate) fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// It has so many tokens, whatever it had.
+    pub(crate) fn set(&mut self, tokens: u64) {
+        self.level = self.units(tokens);
+    }
+
     /// With the tokens that it has, as far as they are within the new burst, at another rate.
     #[must_use]
     pub(crate) fn changed_to(mut self, rate: Rate, burst: u64, now_ms: u64) -> Self {

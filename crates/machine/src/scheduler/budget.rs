@@ -4,6 +4,7 @@
 //! ready; the queue has one time at which it is looked at again, so a queue that waits costs nothing meanwhile.
 
 use super::bucket::Bucket;
+use super::loan::{Ask, Borrower, Change, Loan};
 use crate::settings::{Rate, Rates};
 
 /// A queue that waits gives out at once what comes in so long, ms: a rate of a million a second is not a million looks.
@@ -16,6 +17,15 @@ pub(crate) struct Budget {
     bytes: Option<Bucket>,
     /// When the next message may go, where one that somebody has credit for waits for nothing but that.
     due_ms: Option<u64>,
+    /// Of one of several partitions: its tokens are borrowed, and time brings none.
+    borrower: Option<Borrower>,
+}
+
+/// The first message that waits, and how many could go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
 }
 
 impl Budget {
@@ -30,7 +40,48 @@ impl Budget {
         });
         let bytes =
             rates.dequeue_bytes.map(|rate| bucket(Which::Bytes, rate, rate.default_burst()));
-        rates.limits_deliveries().then_some(Self { messages, bytes, due_ms: None })
+        rates.limits_deliveries().then_some(Self { messages, bytes, due_ms: None, borrower: None })
+    }
+
+    /// The same, of a partition that borrows its tokens.
+    pub(crate) fn borrowing(mut self, borrower: Borrower) -> Self {
+        self.borrower = Some(borrower);
+        self.set(0, 0);
+        self
+    }
+
+    fn set(&mut self, messages: u64, bytes: u64) {
+        self.messages.iter_mut().for_each(|bucket| bucket.set(messages));
+        self.bytes.iter_mut().for_each(|bucket| bucket.set(bytes));
+    }
+
+    pub(crate) fn borrower(&self) -> Option<Borrower> {
+        self.borrower
+    }
+
+    /// What is to be asked of whoever lends it tokens.
+    pub(crate) fn take_ask(&mut self) -> Option<Ask> {
+        self.borrower.as_mut()?.take_ask()
+    }
+
+    /// The answer.
+    pub(crate) fn lent(&mut self, number: u64, loan: Loan, now_ms: u64) {
+        if let Some(borrower) = &mut self.borrower {
+            borrower.lent(number, loan, now_ms);
+        }
+    }
+
+    /// Somebody fetches a message of so many bytes, for which there are no tokens. Whether they may come.
+    pub(crate) fn fetch(&mut self, bytes: u64) -> bool {
+        let Some(borrower) = self.borrower.as_mut().filter(|it| !it.was_refused_now()) else {
+            return false;
+        };
+        self.due_ms = Some(borrower.want(1, bytes, false));
+        borrower.is_asking()
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        self.borrower.as_ref().is_some_and(Borrower::is_asking)
     }
 
     pub(crate) fn bucket(&self, which: Which) -> Option<Bucket> {
@@ -43,6 +94,12 @@ impl Budget {
     /// Looks at the queue again from here on: it is not known that anything waits.
     pub(crate) fn begin(&mut self, now_ms: u64) {
         self.due_ms = None;
+        if let Some(borrower) = &mut self.borrower {
+            if let Change::Has { messages, bytes } = borrower.begin(now_ms) {
+                self.set(messages, bytes);
+            }
+            return;
+        }
         self.messages.iter_mut().chain(&mut self.bytes).for_each(|bucket| bucket.fill(now_ms));
     }
 
@@ -83,8 +140,18 @@ impl Budget {
         }
     }
 
-    /// The first message, of so many bytes, waits for its tokens.
-    pub(crate) fn wait(&mut self, bytes: u64) {
+    /// The first message waits for its tokens.
+    pub(crate) fn wait(&mut self, Waiting { bytes, messages }: Waiting) {
+        if let Some(borrower) = &mut self.borrower {
+            let portion = |bucket: Option<Bucket>, wanted: u64| {
+                bucket.map_or(0, |bucket| bucket.portion(PORTION_MS).min(wanted))
+            };
+            let wanted = portion(self.messages, messages);
+            let of_bytes = self.bytes.map_or(0, |_| bytes);
+            let of_bytes = of_bytes.max(portion(self.bytes, bytes.saturating_mul(messages)));
+            self.due_ms = Some(borrower.want(wanted, of_bytes, true));
+            return;
+        }
         let messages = self.messages.filter(|bucket| !bucket.has(1));
         let messages = messages.map(|bucket| bucket.due_ms(bucket.portion(PORTION_MS)));
         let lacks_bytes = |bucket: &Bucket| !bucket.has(bytes);
@@ -141,14 +208,15 @@ mod tests {
     #[test]
     fn who_waits_is_looked_at_when_a_portion_has_come() {
         let mut budget = budget(&Rates { dequeue: per_second(1_000), ..Rates::default() });
+        let first = Waiting { bytes: 0, messages: 1 };
         budget.charge(budget.messages(), 0);
-        budget.wait(0);
+        budget.wait(first);
         assert_eq!(budget.due_ms(), Some(10));
         budget.begin(4);
         assert_eq!((budget.messages(), budget.due_ms()), (4, None), "who asks meanwhile gets them");
         let mut slow = self::budget(&Rates { dequeue: per_second(2), ..Rates::default() });
         slow.charge(1, 0);
-        slow.wait(0);
+        slow.wait(first);
         assert_eq!(slow.due_ms(), Some(500));
     }
 }

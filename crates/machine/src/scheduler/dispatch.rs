@@ -10,7 +10,7 @@ use crate::limits::{SINGLE_TURNS_PER_CONSUMER, TURN_MESSAGES_MAX};
 use crate::queue::Effect;
 use crate::queue::consumers::Consumers;
 use crate::queue::reader::{Popped, Reading};
-use crate::scheduler::budget::Budget;
+use crate::scheduler::budget::{Budget, Waiting};
 use crate::scheduler::times::Times;
 
 /// Delivers until nothing is ready or nobody has credit. What expired before `before_ms` is thrown away
@@ -62,7 +62,8 @@ pub(crate) fn dispatch_within(
         };
         let max = reading.affordable(budget).min(room);
         if max == 0 {
-            budget.wait(reading.first_bytes());
+            let messages = reading.waiting().len().min(room).min(consumers.free_credit());
+            budget.wait(Waiting { bytes: reading.first_bytes(), messages });
             return;
         }
         let fresh =
@@ -92,7 +93,10 @@ pub(crate) fn dispatch_turns(
         let affordable =
             budget.as_ref().map_or(u64::MAX, |it| reading.affordable_of(run.clone(), it));
         if let Some(budget) = budget.as_deref_mut().filter(|_| affordable == 0) {
-            budget.wait(reading.bytes_of(&(run.start..run.start + 1)));
+            // Each key has one message out, and the next turns are not known yet.
+            let messages = reading.waiting().len().min(consumers.free_credit());
+            let bytes = reading.bytes_of(&(run.start..run.start + 1));
+            budget.wait(Waiting { bytes, messages });
             return;
         }
         let turn = |reading: &mut Reading<'_>, fair: u64| {

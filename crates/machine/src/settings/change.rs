@@ -12,6 +12,7 @@
 //! | `subscription` | it is set to another place, or holds what is not settled, from here on; its stream stays |
 //! | `assignment` | there are more partitions: some may be another consumer's |
 //! | `rates` | they count at once; tokens stay, as far as they are within the new burst. Bytes count of messages that came while there was a rate of bytes |
+//! | `tokens_of` | tokens that it has are gone: it borrows from here on, or has a bucket of its own, which is empty |
 //! | `is_paused` | nobody is given messages any more, or those who wait are at once |
 //!
 //! What a queue is made of stays as it was declared: whether it is durable, auto-delete, single active, a stream, which

@@ -50,6 +50,7 @@ fn features() -> impl Strategy<Value = Features> {
                 stream: None,
                 subscription: None,
                 assignment: None,
+                tokens_of: None,
                 order: None,
                 filter: None,
                 expires_ms: None,

@@ -1108,6 +1108,7 @@ fn features_batch() -> Batch {
         stream: None,
         subscription: None,
         assignment: None,
+        tokens_of: None,
         order: None,
         filter: None,
         rates: Rates::default(),

@@ -10,6 +10,7 @@ mod limits;
 mod order;
 mod rates;
 mod returns;
+mod shared_rates;
 mod streams;
 mod subscriptions;
 

@@ -13,13 +13,13 @@ fn rated(dequeue: Option<Rate>, burst: u64) -> Features {
     Features { rates, ..Features::default() }
 }
 
-fn per_second(count: u64, burst: u64) -> Features {
+pub(super) fn per_second(count: u64, burst: u64) -> Features {
     rated(rate(count, 1_000), burst)
 }
 
 /// How many messages went out in which millisecond.
 #[derive(Default)]
-struct Seen(Vec<(u64, u64)>);
+pub(super) struct Seen(Vec<(u64, u64)>);
 
 impl Seen {
     /// What the first consumer holds now.
@@ -32,7 +32,7 @@ impl Seen {
         }));
     }
 
-    fn see(&mut self, group: &mut Group) {
+    pub(super) fn see(&mut self, group: &mut Group) {
         let went: u64 =
             group.delivered().into_iter().map(|(_, range)| range.end - range.start).sum();
         if went > 0 {
@@ -40,12 +40,12 @@ impl Seen {
         }
     }
 
-    fn all(&self) -> u64 {
+    pub(super) fn all(&self) -> u64 {
         self.0.iter().map(|(_, went)| went).sum()
     }
 
     /// In no time, however it is chosen, more went than the rate brings in it, and one burst.
-    fn is_within(&self, rate: Rate, burst: u64) {
+    pub(super) fn is_within(&self, rate: Rate, burst: u64) {
         for (place, (from_ms, _)) in self.0.iter().enumerate() {
             let mut went = 0;
             for (at_ms, count) in &self.0[place..] {
@@ -61,10 +61,10 @@ impl Seen {
 }
 
 /// Numbers that look like chance.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound

@@ -106,6 +106,8 @@ impl<'a> Asked<'a> {
             filter: subscription.and_then(|_| self.filter()),
             rates: self.rates(),
             order: self.order(subscription.is_some()),
+            // The catalog says whose, where there are several partitions.
+            tokens_of: None,
         }
     }
 

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use machine::{
-    AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features, GroupId,
-    HeldBack, HolderDescription, LockCommand, LockReply, MessageDescription, MessageState, NodeId,
-    Outcome, PeekFilter, Position, QueueDescription, QueueId, QueueSettings, QueueStatus, Ranges,
-    SessionId, StreamOffset, Version,
+    Ask, AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features,
+    GroupId, HeldBack, HolderDescription, Loan, LockCommand, LockReply, MessageDescription,
+    MessageState, NodeId, Outcome, PeekFilter, Position, QueueDescription, QueueId, QueueSettings,
+    QueueStatus, Ranges, SessionId, StreamOffset, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -68,6 +68,18 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
                 .prop_map(move |(term, voters)| Message::Voters { group, term, voters }),
             (number(), number(), any::<bool>()).prop_map(move |(index, chain, is_answer)| {
                 Message::Digest { group, index, chain, is_answer }
+            }),
+            (number(), number(), number(), any::<bool>()).prop_map(
+                move |(queue, number, messages, may_wait)| Message::Borrow {
+                    group,
+                    queue: QueueId(queue),
+                    by: (GroupId(7), QueueId(number)),
+                    ask: Ask { number, messages, bytes: queue, may_wait },
+                }
+            ),
+            (number(), number(), number()).prop_map(move |(queue, number, messages)| {
+                let loan = Loan { messages, bytes: queue, wait_ms: number };
+                Message::Lent { group, queue: QueueId(queue), number, loan }
             }),
             (number(), number()).prop_map(|(boot, stamp)| Message::Renewed { boot, stamp }),
             (number(), payload()).prop_map(|(number, body)| Message::Question { number, body }),

@@ -72,6 +72,7 @@ fn features(arguments: &Arguments, dead_letters: bool) -> Option<Box<Features>> 
         stream: None,
         subscription: None,
         assignment: None,
+        tokens_of: None,
         filter: None,
         order: None,
         rates: Rates::default(),

@@ -11,6 +11,7 @@ use crate::queue::reader::Popped;
 use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
+use crate::scheduler::loan::{Ask, Loan};
 use crate::scheduler::times::Times;
 
 impl QueueMachine {
@@ -195,7 +196,12 @@ impl QueueMachine {
             };
             let has_ready = first.is_some() || turn.is_some();
             if has_ready && budget.as_deref().is_some_and(|budget| affordable(budget) == 0) {
-                // It waits for a token, and who fetches does not wait.
+                // It waits for a token, and who fetches does not wait, but for the answer of who has tokens.
+                let bytes = match &turn {
+                    Some(run) => reading.bytes_of(&(run.start..run.start + 1)),
+                    None => reading.first_bytes(),
+                };
+                is_held_up = budget.as_deref_mut().is_some_and(|budget| budget.fetch(bytes));
                 break;
             }
             let next = match turn {
@@ -220,6 +226,7 @@ impl QueueMachine {
         found.pace = pace;
         let Some((level, Popped { range, was_returned, returns })) = popped else {
             is_held_up |= found.seek_match();
+            found.borrow(effects);
             self.look_after(queue);
             return if is_held_up { GetReply::NotYet } else { GetReply::Empty };
         };
@@ -450,6 +457,29 @@ impl QueueMachine {
         let now_ms = self.now_ms;
         let pace = self.queue_mut(queue).and_then(|queue| queue.pace.as_mut());
         pace.map_or(Ok(()), |pace| pace.let_in(count as u64, now_ms))
+    }
+
+    /// Lends tokens of a queue with several partitions to one of these. None: it has none to lend, or this replica does not
+    /// serve it.
+    pub fn lend(&mut self, queue: QueueId, ask: &Ask) -> Option<Loan> {
+        let now_ms = self.now_ms;
+        self.queue_mut(queue)?.pace.as_mut()?.lend(ask, now_ms)
+    }
+
+    /// The answer to a question of `Effect::Borrow`.
+    pub fn lent(&mut self, queue: QueueId, number: u64, loan: Loan, effects: &mut Vec<Effect>) {
+        let now_ms = self.now_ms;
+        let Some(found) = self.queue_mut(queue) else { return };
+        let Some(budget) = found.pace.as_mut().and_then(|pace| pace.out.as_mut()) else { return };
+        budget.lent(number, loan, now_ms);
+        found.serve(now_ms, effects);
+        self.look_after(queue);
+    }
+
+    /// Whether who fetches from this queue is to ask again when it was lent tokens.
+    pub fn is_borrowing(&self, queue: QueueId) -> bool {
+        let pace = self.queue(queue).and_then(|queue| queue.pace.as_ref());
+        pace.is_some_and(|pace| pace.out.as_ref().is_some_and(Budget::is_asking))
     }
 
     /// Asks whether a queue may be deleted, and if so lets nobody attach any more. The ready count.

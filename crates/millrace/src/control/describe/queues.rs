@@ -448,6 +448,7 @@ impl Settings {
             stream,
             subscription,
             assignment,
+            tokens_of: _,
             ref filter,
             rates,
             ref order,
