@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn chance(number: usize) -> Chance {
-        let mut chance = [7; 64];
+        let mut chance = [0xa7; 64];
         chance[..8].copy_from_slice(&(number as u64).to_le_bytes());
         chance
     }
