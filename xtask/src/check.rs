@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::process::{build_once, cargo, run};
 use crate::tally::Tally;
-use crate::{Outcome, conformance, r#gen, package, quick, setup, testing, tidy, trials};
+use crate::{Outcome, conformance, console, r#gen, package, quick, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
 const SHORT_SIM: &[&str] = &["--seeds", "12"];
@@ -92,6 +92,7 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
     });
     steps.step("tests", testing::run_all);
     steps.step("package", package::try_tested);
+    steps.step("console", console::tried);
     steps.step("conformance", || conformance::count(&words(&["--tested"])));
     steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
     steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));

@@ -19,6 +19,7 @@ mod brokers;
 mod chart;
 mod check;
 mod conformance;
+mod console;
 mod r#gen;
 mod json;
 mod lanes;
@@ -60,6 +61,11 @@ const COMMANDS: &[Command] = &[
         name: "conformance",
         about: "[client…] [--reference] real clients' own tests",
         run: conformance::command,
+    },
+    Command {
+        name: "console",
+        about: "the web console's checks, tests and browser",
+        run: console::command_line,
     },
     Command {
         name: "bench",

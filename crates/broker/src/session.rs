@@ -38,6 +38,7 @@ use crate::connection::events::tell_channel;
 use crate::connection::flow::{Flow, Look, taken_back};
 use crate::connection::handshake::Login;
 use crate::connection::heartbeat::Heartbeat;
+pub(crate) use crate::connection::login::Proven;
 pub use crate::connection::login::{Certified, Judge, Judged, LoginRefusal, Notice, Verify};
 use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
@@ -134,8 +135,14 @@ impl Session {
 
     /// The same for a client whose certificate was verified: it may log in as whom that names.
     #[must_use]
-    pub fn certified(mut self, certified: Certified) -> Self {
-        self.connection.client.certified = Some(certified);
+    pub fn certified(self, certified: Certified) -> Self {
+        self.proven(Proven::Certificate(certified))
+    }
+
+    /// The same for a client that is known.
+    #[must_use]
+    pub(crate) fn proven(mut self, proven: Proven) -> Self {
+        self.connection.client.proven = Some(proven);
         self
     }
 

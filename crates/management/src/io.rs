@@ -15,6 +15,7 @@ mod boot;
 mod change;
 mod client;
 mod connections;
+mod console;
 mod deaths;
 mod history;
 mod import;
@@ -31,6 +32,7 @@ mod retries;
 mod retry_registry;
 mod seen;
 mod server;
+mod sessions;
 mod standing;
 
 pub use api::Api;

@@ -22,6 +22,7 @@ mod arguments;
 mod asked;
 mod audit;
 mod books;
+mod console;
 mod history;
 mod import;
 pub mod io;
@@ -39,6 +40,7 @@ mod rates;
 mod reply;
 mod routes;
 mod seen;
+mod sessions;
 mod work;
 
 pub use metrics::Metrics;

@@ -105,6 +105,18 @@ pub const HOLDERS_MAX: usize = 20;
 /// Queues whose last counts are kept for rates.
 pub const RATED_QUEUES_MAX: usize = 10_000;
 
+/// Sessions of browsers: of a node, and of one user there. A new one that finds no room ends the one that was unused for
+/// longest.
+pub const SESSIONS_MAX: usize = 1_000;
+pub const SESSIONS_OF_USER_MAX: usize = 20;
+
+/// A session that is unused for so long ends, and so does one that has been open for so long.
+pub const SESSION_IDLE: Duration = Duration::from_secs(3600);
+pub const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+
+/// Bytes of what a browser logs in with: a name and a password, or a token, in JSON.
+pub const LOGIN_BYTES_MAX: usize = 2 * oauth::limits::TOKEN_BYTES_MAX;
+
 /// Between two counts that a rate is made of, in milliseconds, at least.
 pub const RATE_SPAN_MS: u64 = 1000;
 
@@ -192,5 +204,7 @@ pub const BACKUP_PART_WAIT: Duration = Duration::from_secs(2);
 pub const BACKUP_NEIGHBOUR_WAIT: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LOCK_WAITS_MAX < CONNECTIONS_MAX);
+const _: () = assert!(SESSIONS_OF_USER_MAX < SESSIONS_MAX);
+const _: () = assert!(SESSION_IDLE.as_secs() < SESSION_LIFE.as_secs());
 const _: () = assert!(BACKUP_CUT_WAIT.as_millis() < BACKUP_HOLD.as_millis());
 const _: () = assert!(BACKUP_PART_BYTES * 4 / 3 + 1024 < cluster::limits::ANSWER_BYTES_MAX);

@@ -147,9 +147,11 @@ pub(crate) fn event(name: &str, data: &Value) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }
 
-/// A stream begins: all that was told before is over.
+/// A stream begins: all that was told before is over. After an upgrade of the node a page that is open is of another
+/// version.
 pub(crate) fn begin(at_ms: u64) -> Bytes {
-    event("begin", &json!({ "at": at_ms, "columns": COLUMNS }))
+    let version = env!("CARGO_PKG_VERSION");
+    event("begin", &json!({ "at": at_ms, "version": version, "columns": COLUMNS }))
 }
 
 impl Board {

@@ -9,6 +9,14 @@ pub struct Metrics {
     pub turned_away: AtomicU64,
     /// Connections closed because their clients took their answers too slowly.
     pub slow_readers: AtomicU64,
+    /// Now: sessions of browsers.
+    pub sessions: AtomicU64,
+    /// Sessions that browsers have begun.
+    pub sessions_begun: AtomicU64,
+    /// Sessions that ended because a newer one needed the room.
+    pub sessions_crowded_out: AtomicU64,
+    /// Requests with a session's cookie that were refused, because they did not show its second secret.
+    pub sessions_unproven: AtomicU64,
     /// Live streams that are open now.
     pub live_streams: AtomicU64,
     /// Live streams that were refused, because as many were open as may be.

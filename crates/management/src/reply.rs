@@ -47,6 +47,12 @@ pub(crate) enum Problem {
     NotKnown,
     /// Who asks may not: why.
     NotAuthorised(String),
+    /// Nobody has logged in, or the session is over.
+    NoSession,
+    /// Who asks has a session, and the request may come from a page of somebody else.
+    Unproven,
+    /// Too many wrong passwords came from there: for so many seconds none is looked at.
+    TooManyWrong { wait_s: u64 },
     /// There is a path, and not for this method.
     Method,
     /// It is too large: what, and how much it may be.
@@ -72,6 +78,22 @@ impl Problem {
                 (StatusCode::UNAUTHORIZED, "not_authorized", "Login failed".to_owned())
             }
             Self::NotAuthorised(why) => (StatusCode::UNAUTHORIZED, "not_authorised", why),
+            Self::NoSession => (
+                StatusCode::UNAUTHORIZED,
+                "not_authorized",
+                "Nobody is logged in, or the session is over: log in again".to_owned(),
+            ),
+            Self::Unproven => (
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "The header x-millrace-csrf is missing, or is not that of this session: reload the page, and try again"
+                    .to_owned(),
+            ),
+            Self::TooManyWrong { wait_s } => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_requests",
+                format!("Too many wrong passwords came from this address: try again in {wait_s} s"),
+            ),
             Self::Method => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "Method Not Allowed",

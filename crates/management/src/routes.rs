@@ -46,6 +46,9 @@ use crate::node::View;
 use crate::reply::Problem;
 use crate::work::Work;
 
+/// Where browsers log in and out, below `/api`. It is not in the table: nobody is known there yet.
+pub(crate) const SESSION: &str = "/millrace/session";
+
 /// Decides.
 pub(crate) type Decide = fn(&View<'_>, &Asked) -> Result<Work, Problem>;
 

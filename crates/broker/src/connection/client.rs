@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use amqp::{Encoder, Method};
 use machine::{Catalog, ConsumerId, NodeId, SessionId, SessionOwner};
 
-use super::login::Certified;
+use super::login::Proven;
 use super::step::Step;
 use crate::auth::{self, Verb};
 use crate::config::Config;
@@ -47,8 +47,8 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// When it was accepted.
     pub(crate) since: WallTime,
-    /// Whom its certificate names. `None`: it showed none that was verified, or none counts here.
-    pub(crate) certified: Option<Certified>,
+    /// Who it is before it says a word. `None`: it has to say so, and to prove it.
+    pub(crate) proven: Option<Proven>,
     pub(crate) user: String,
     /// Whose permissions count.
     pub(crate) rights: Rights,
@@ -79,7 +79,7 @@ impl Client {
             node,
             peer,
             since,
-            certified: None,
+            proven: None,
             user: String::new(),
             rights: Rights::default(),
             expires_at: None,

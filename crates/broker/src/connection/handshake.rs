@@ -10,7 +10,9 @@ use amqp::{
 use certificates::NoUser;
 
 use super::client::{Capabilities, Client};
-use super::login::{Judge, Judged, LoginRefusal, Notice, Verify, admit, admit_token, held_against};
+use super::login::{
+    Judge, Judged, LoginRefusal, Notice, Proven, Verify, admit, admit_token, held_against,
+};
 use super::step::Step;
 use crate::config::Config;
 use crate::errors::{Failure, unknown_vhost};
@@ -94,7 +96,7 @@ pub(crate) fn greet(client: &Client, step: &mut Step<'_>) {
         version_major: 0,
         version_minor: 9,
         server_properties: TableRef::validate(&properties).expect("a small table of our own"),
-        mechanisms: auth::mechanisms(client.certified.is_some()).as_bytes(),
+        mechanisms: auth::mechanisms(client.proven.is_some()).as_bytes(),
         locales: b"en_US",
     };
     client.send(step, 0, &Method::ConnectionStart(start));
@@ -122,7 +124,7 @@ pub(crate) fn start_ok(
     client.capabilities = capabilities(start.client_properties);
     client.name = client_name(start.client_properties);
     let mechanism = start.mechanism;
-    let offered = auth::mechanisms(client.certified.is_some());
+    let offered = auth::mechanisms(client.proven.is_some());
     if !offered.split(' ').any(|known| known == mechanism) {
         let text = format!("unknown authentication mechanism '{mechanism}'");
         return Err(Failure::connection(ReplyCode::CommandInvalid, text));
@@ -155,11 +157,22 @@ pub(crate) fn start_ok(
     Ok(Started::Verifying(Login { user: credentials.user, mechanism, checked }))
 }
 
-/// The client's certificate is its proof. Its response, which may ask to act for another user, is not looked at, as with
-/// RabbitMQ. If it is refused, so is the user, as far as the certificate names one.
+/// Who the client is was proven before. Its response, which may ask to act for another user, is not looked at, as with
+/// RabbitMQ. If it is refused, so is the user, as far as a certificate names one.
 fn external(client: &mut Client, step: &mut Step<'_>) -> Result<(), (String, LoginRefusal)> {
-    let certified = client.certified.clone().unwrap_or(Err(NoUser::Missing));
-    let user = certified.map_err(|why| (String::new(), LoginRefusal::Certificate(why)))?;
+    let nobody = |why| (String::new(), LoginRefusal::Certificate(why));
+    let user = match client.proven.clone() {
+        None => return Err(nobody(NoUser::Missing)),
+        Some(Proven::Certificate(certified)) => certified.map_err(nobody)?,
+        Some(Proven::User(user)) => user,
+        Some(Proven::Token(grant)) => {
+            let (user, peer) = (grant.user.clone(), client.peer.ip());
+            let admitted = admit_token(&client.config, Ok(grant), peer);
+            let grant = admitted.map_err(|why| (user.clone(), why))?;
+            known(client, step, user, Rights::Token(grant));
+            return Ok(());
+        }
+    };
     match admit(step.catalog(), &client.config, &user, client.peer.ip()) {
         Ok(_) => {
             known(client, step, user, Rights::Catalog);

@@ -47,6 +47,17 @@ pub type Judged = Result<Arc<Grant>, oauth::Refusal>;
 /// Whom a client's verified certificate names, or why it names nobody.
 pub type Certified = Result<String, NoUser>;
 
+/// Who a client is before it says a word. It may log in so (EXTERNAL).
+#[derive(Clone, Debug)]
+pub(crate) enum Proven {
+    /// Its verified certificate names a user, or nobody.
+    Certificate(Certified),
+    /// The node has let this user in, and opens the session itself.
+    User(String),
+    /// The same with the owner of a token.
+    Token(Arc<Grant>),
+}
+
 /// Whether `user`, who comes from `peer`, may log in here at all, whatever its proof is.
 pub(crate) fn admit<'a>(
     catalog: &'a Catalog,

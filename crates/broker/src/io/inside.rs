@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oauth::Grant;
 use tokio::net::UnixStream;
@@ -11,17 +12,31 @@ use tokio::sync::watch;
 use super::broker::Broker;
 use super::listener::{Served, serve_stream};
 use super::place::Place;
-use crate::connection::login::{admit_token, held_against};
+use crate::connection::login::{Proven, admit, admit_token, held_against};
 use crate::limits;
+use crate::logins::Address;
 use crate::metrics::Metrics;
 use crate::session::{LoginRefusal, Verify};
 
-/// Opens a connection as if `peer` had connected. Gives the client's end. The other end is served until either is
-/// closed.
+/// Whom the node has let in already.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub user: String,
+    /// What the user's token gives, if that is how it is known.
+    pub grant: Option<Arc<Grant>>,
+}
+
+/// Opens a connection of somebody known, as if `peer` had connected. Gives the client's end, which logs in with EXTERNAL.
+/// The other end is served until either is closed.
 ///
 /// # Errors
 /// There is no room for another connection, or no socket.
-pub async fn connect(broker: &Arc<Broker>, peer: SocketAddr) -> std::io::Result<UnixStream> {
+pub async fn connect(
+    broker: &Arc<Broker>,
+    peer: SocketAddr,
+    Known { user, grant }: Known,
+) -> std::io::Result<UnixStream> {
+    let proven = grant.map_or(Proven::User(user), Proven::Token);
     let (ours, theirs) = UnixStream::pair()?;
     Metrics::count(&broker.metrics.connections_opened);
     let Some((place, go)) = Place::take(broker, peer).await else {
@@ -32,11 +47,26 @@ pub async fn connect(broker: &Arc<Broker>, peer: SocketAddr) -> std::io::Result<
     tokio::spawn(async move {
         // It ends with its client, which does not outlive the request that it was opened for.
         let (stop, stopped) = watch::channel(false);
-        let served = Served { peer, local: None, place, is_tls: false, certified: None, go };
+        let served = Served { peer, local: None, place, is_tls: false, proven: Some(proven), go };
         serve_stream(ours, served, broker, stopped).await;
         drop(stop);
     });
     Ok(theirs)
+}
+
+/// Whether a user who comes from `peer` may use this node at all, whatever the proof.
+pub fn admits(broker: &Broker, user: &str, peer: SocketAddr) -> bool {
+    admit(&broker.cluster.catalog(), &broker.config, user, peer.ip()).is_ok()
+}
+
+/// The same of the owner of a token that was judged.
+pub fn admits_token(broker: &Broker, grant: &Arc<Grant>, peer: SocketAddr) -> bool {
+    admit_token(&broker.config, Ok(Arc::clone(grant)), peer.ip()).is_ok()
+}
+
+/// How long `peer` has to wait before its next password is looked at, because it has sent too many wrong ones.
+pub fn wait(broker: &Broker, peer: SocketAddr) -> Duration {
+    broker.credentials.wait(Address::of(peer.ip()))
 }
 
 /// Whether a password is judged as a token.

@@ -18,6 +18,7 @@ use super::connection::Connection;
 use super::describe::Ear;
 use super::place::Place;
 use crate::config::Config;
+use crate::connection::login::Proven;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::notices::Kind;
@@ -121,7 +122,7 @@ async fn serve_one(
     }
     let local = stream.local_addr().ok();
     let Some(tls) = tls else {
-        let served = Served { peer, local, place, is_tls: false, certified: None, go };
+        let served = Served { peer, local, place, is_tls: false, proven: None, go };
         return serve_stream(stream, served, broker, stop).await;
     };
     let handshake = TlsAcceptor::from(tls.config()).accept(stream);
@@ -132,8 +133,8 @@ async fn serve_one(
     };
     match sealed {
         Ok(Ok(stream)) => {
-            let certified = certified(&stream, &broker.config);
-            let served = Served { peer, local, place, is_tls: true, certified, go };
+            let proven = certified(&stream, &broker.config).map(Proven::Certificate);
+            let served = Served { peer, local, place, is_tls: true, proven, go };
             serve_stream(stream, served, broker, stop).await;
         }
         Ok(Err(why)) => broker.places.tell_no_tls(peer, &why),
@@ -158,8 +159,8 @@ pub(super) struct Served {
     pub(super) local: Option<SocketAddr>,
     pub(super) place: Place,
     pub(super) is_tls: bool,
-    /// Whom a verified certificate of the client names.
-    pub(super) certified: Option<Certified>,
+    /// Who the client is before it says a word.
+    pub(super) proven: Option<Proven>,
     /// Tells it to make way for another.
     pub(super) go: oneshot::Receiver<()>,
 }
@@ -171,15 +172,15 @@ pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
 ) {
-    let Served { peer, local, place, is_tls, certified, go } = served;
+    let Served { peer, local, place, is_tls, proven, go } = served;
     let (session_id, answers) = broker.cluster.open_session();
     let config = Arc::clone(&broker.config);
     let (node, seed) = (broker.cluster.node(), broker.seed());
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
     let session = Session::new(config, session_id, node, peer, seed, Instant::now(), wall_ms);
-    let session = match certified {
-        Some(certified) => session.certified(certified),
+    let session = match proven {
+        Some(proven) => session.proven(proven),
         None => session,
     };
     let session = match broker.collects_spans() {

@@ -11,10 +11,11 @@ use certificates::ServerTls;
 use cluster::{BackupSource, ClusterHandle};
 use machine::NodeId;
 use oauth::Grant;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::live::Live;
 use super::retry_registry::Registry;
+use crate::console::Console;
 use crate::limits::{HASHES_AT_ONCE, LOCK_WAITS_MAX, REQUESTS_AT_ONCE};
 use crate::lines::Lines;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use crate::node::{Facts, Totals};
 use crate::picture::Picture;
 use crate::rates::Rates;
 use crate::seen::Seen;
+use crate::sessions::{Id, Sessions};
 
 /// What requests share. Cheap to clone: all clones are the same.
 #[derive(Clone, Debug)]
@@ -38,7 +40,7 @@ pub(super) struct Shared {
     pub(super) lines: tokio::sync::Mutex<Option<Lines>>,
     /// Retries of dead letters that were asked for here.
     pub(super) retries: Mutex<Registry>,
-    started: Instant,
+    pub(super) started: Instant,
     /// Where what is served, once it is.
     amqp: OnceLock<SocketAddr>,
     amqps: OnceLock<SocketAddr>,
@@ -59,6 +61,10 @@ pub(super) struct Shared {
     pub(super) seen: tokio::sync::Mutex<Seen>,
     /// What live streams share.
     pub(super) live: Live,
+    /// Browsers that have logged in.
+    pub(super) sessions: Mutex<Sessions>,
+    /// The files of the console, once somebody has looked.
+    pub(super) console: OnceCell<Arc<Console>>,
     pub(super) metrics: Metrics,
 }
 
@@ -73,14 +79,13 @@ pub(super) struct Backups {
     pub(super) kept: Option<Instant>,
 }
 
-/// Who asks: known by name and password, or by a token.
+/// Who asks: known by name and password, by a token, or by the cookie of a session.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) user: String,
-    /// Or the token.
-    pub(super) password: String,
     /// What the token gives that was shown.
     pub(super) grant: Option<Arc<Grant>>,
+    pub(super) session: Option<Id>,
     pub(super) peer: SocketAddr,
 }
 
@@ -107,6 +112,8 @@ impl Api {
             hashes: Semaphore::new(HASHES_AT_ONCE),
             seen: tokio::sync::Mutex::default(),
             live: Live::default(),
+            sessions: Mutex::default(),
+            console: OnceCell::new(),
             metrics: Metrics::default(),
         }))
     }
@@ -119,6 +126,12 @@ impl Api {
     /// Whether it is served here.
     pub(super) fn is_served(&self) -> bool {
         self.0.http.get().is_some() || self.0.https.get().is_some()
+    }
+
+    /// The port that it is served at; of two the one without TLS.
+    pub(super) fn port(&self) -> u16 {
+        let address = self.0.http.get().or(self.0.https.get());
+        address.map_or(0, SocketAddr::port)
     }
 
     /// AMQP is served here from now on.

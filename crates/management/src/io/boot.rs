@@ -132,6 +132,8 @@ fn words(problem: Problem) -> String {
         | Problem::Unavailable(why) => why,
         Problem::NotKnown => "is from nobody that is known".to_owned(),
         Problem::NotFound | Problem::Method => "names something that is not there".to_owned(),
+        Problem::NoSession => "nobody is logged in".to_owned(),
+        Problem::Unproven | Problem::TooManyWrong { .. } => "a login is refused".to_owned(),
         Problem::Failed(body) => body.to_string(),
     }
 }

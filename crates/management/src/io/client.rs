@@ -1,8 +1,8 @@
 //! What a session of the user does inside the node.
 
 use amqp::{Method, TableRef, exchange, queue};
-use broker::io::inside;
-use client::{Address, Connection, Delivery, Error, Options, Outcome, Url};
+use broker::io::inside::{self, Known};
+use client::{Address, Connection, Delivery, Error, Options, Outcome, Tls, Url};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -37,18 +37,20 @@ async fn in_session(
     reply: Reply,
 ) -> Result<Reply, Problem> {
     let unavailable = |error: std::io::Error| Problem::Unavailable(error.to_string());
-    let socket = inside::connect(&api.0.broker, caller.peer).await.map_err(unavailable)?;
+    let known = Known { user: caller.user.clone(), grant: caller.grant.clone() };
+    let socket = inside::connect(&api.0.broker, caller.peer, known).await.map_err(unavailable)?;
     let url = Url {
         host: "inside".to_owned(),
         port: 0,
         user: caller.user.clone(),
-        password: caller.password.clone(),
+        password: String::new(),
         vhost,
         heartbeat: Some(0),
         connection_timeout: None,
         channel_max: None,
         frame_max: None,
-        tls: None,
+        // There is none on the way. The broker knows who comes, and is told no password.
+        tls: Some(Tls { is_login: true, ..Tls::default() }),
     };
     let options = Options::named("HTTP API").without_retry();
     let mut session = Connection::over(socket, &url, &options).await.map_err(refused)?;

@@ -31,6 +31,7 @@ pub(super) use self::shared::Live;
 use self::shared::{Tick, Ticks};
 pub(super) use self::ticks::tick_always;
 use super::api::{Api, Caller, now_ms};
+use super::sessions;
 use crate::access::{self, Named, Need, Sight, Who};
 use crate::limits::LIVE_STREAMS_MAX;
 use crate::live::{begin, event};
@@ -201,7 +202,10 @@ impl Stream {
 
     /// What its user may see now. `None`: nothing any more.
     fn look(&self) -> Option<Sight> {
-        let Caller { user, grant, .. } = &self.caller;
+        let Caller { user, grant, session, .. } = &self.caller;
+        if session.is_some_and(|session| !sessions::is_open(&self.api, session)) {
+            return None;
+        }
         if grant.as_ref().is_some_and(|grant| grant.expires_s <= now_ms() / 1000) {
             return None;
         }

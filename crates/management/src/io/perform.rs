@@ -369,6 +369,10 @@ async fn nodes(
             Err(why) => (node, nodes::silent(node, why)),
         }));
     }
+    {
+        let catalog = api.0.cluster.catalog();
+        items.iter_mut().for_each(|(node, shown)| nodes::add_address(&catalog, *node, shown));
+    }
     let Some(one) = one else {
         let count = items.len();
         return Ok(shape.reply(items.into_values().collect(), count));

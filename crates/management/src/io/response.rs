@@ -9,6 +9,14 @@ use crate::reply::Reply;
 /// What is said to whoever gives no password.
 const CHALLENGE: &str = "Basic realm=\"RabbitMQ Management\"";
 
+/// An answer to a browser that has a session, or asks for one. It is not told that a password is wanted: it would ask for
+/// one in a window of its own.
+pub(super) fn unchallenged(reply: Reply) -> Response {
+    let mut response = response(reply);
+    response.headers_mut().remove(header::WWW_AUTHENTICATE);
+    response
+}
+
 pub(super) fn response(reply: Reply) -> Response {
     let Reply { status, body, location } = reply;
     let mut builder = Response::builder().status(status);

@@ -3,7 +3,7 @@
 use tokio::time::MissedTickBehavior;
 
 use super::api::{Api, now_ms};
-use super::model;
+use super::{model, sessions};
 use crate::limits::{LOOK_EVERY, LOOK_MS_MIN};
 use crate::metrics::Metrics;
 use crate::problems::Around;
@@ -17,6 +17,7 @@ pub(super) async fn look_always(api: &Api, has_neighbours: bool) {
         if has_neighbours || api.is_served() {
             look(api).await;
         }
+        sessions::sweep(api);
     }
 }
 

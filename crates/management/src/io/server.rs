@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, RawPathParams, Request};
 use axum::response::Response;
-use axum::routing::{MethodRouter, on};
+use axum::routing::{MethodRouter, any, on};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use broker::io::inside;
@@ -22,7 +22,8 @@ use tokio::net::TcpListener;
 use super::api::{Api, Caller};
 use super::aside::aside;
 use super::perform::perform;
-use super::response::response;
+use super::response::{response, unchallenged};
+use super::{console, sessions};
 use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
 use crate::limits::{
@@ -31,7 +32,7 @@ use crate::limits::{
 use crate::metrics::Metrics;
 use crate::node::{Facts, View};
 use crate::reply::Problem;
-use crate::routes::{ROUTES, Route};
+use crate::routes::{ROUTES, Route, SESSION};
 use crate::work::Work;
 
 async fn answer(
@@ -41,8 +42,12 @@ async fn answer(
     peer: Peer,
     request: Request,
 ) -> Response {
+    let is_browser = sessions::is_browser(api, request.headers());
     let answered = try_answer(api, route, params, peer, request).await;
-    answered.unwrap_or_else(|problem| response(problem.reply()))
+    answered.unwrap_or_else(|problem| match is_browser {
+        true => unchallenged(problem.reply()),
+        false => response(problem.reply()),
+    })
 }
 
 async fn try_answer(
@@ -54,7 +59,7 @@ async fn try_answer(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     // Nobody who is not known makes the node read a body.
-    let caller = caller(api, &parts.headers, peer).await?;
+    let caller = caller(api, &parts, peer).await?;
     let path: BTreeMap<String, String> =
         params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let changes = route.method != Method::GET;
@@ -101,15 +106,19 @@ async fn decide(api: &Api, route: &'static Route, asked: Asked) -> Result<(Work,
     decided.await?
 }
 
-async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
+pub(super) async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
     let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, max)).await;
     let read = read.map_err(|_| Problem::bad("the body did not come in time"))?;
     read.map_err(|_| Problem::TooLarge(format!("the body has more than {max} bytes, or broke off")))
 }
 
-/// Who asks, if the password or the token is right.
-async fn caller(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Result<Caller, Problem> {
-    let broker = &api.0.broker;
+/// Who asks, if the password or the token is right, or else if there is a session. A login that is sent with the request
+/// counts before a cookie.
+async fn caller(api: &Api, parts: &Parts, peer: SocketAddr) -> Result<Caller, Problem> {
+    let (broker, headers) = (&api.0.broker, &parts.headers);
+    if !headers.contains_key(header::AUTHORIZATION) && sessions::is_browser(api, headers) {
+        return sessions::caller(api, &parts.method, headers, peer);
+    }
     let (user, password) = match login(headers).ok_or_else(not_known)? {
         Login::Basic { user, password } if !inside::is_token(broker, password.as_bytes()) => {
             (user, password)
@@ -118,11 +127,11 @@ async fn caller(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Result<Call
             let grant = inside::judge(broker, token.as_bytes(), peer).await;
             let grant = grant.ok_or_else(not_known)?;
             let user = grant.user.clone();
-            return Ok(Caller { user, password: token, grant: Some(grant), peer });
+            return Ok(Caller { user, grant: Some(grant), session: None, peer });
         }
     };
     match inside::is_right(broker, &user, password.as_bytes(), peer).await {
-        true => Ok(Caller { user, password, grant: None, peer }),
+        true => Ok(Caller { user, grant: None, session: None, peer }),
         false => Err(not_known()),
     }
 }
@@ -181,11 +190,12 @@ pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerTls>>, api: Api)
         Lost::NoRoom => Metrics::count(&metrics.turned_away),
         Lost::SlowReader => Metrics::count(&metrics.slow_readers),
     };
-    serve_router(limits, listener, tls, router(&api), count).await;
+    let router = router(&api, tls.is_some());
+    serve_router(limits, listener, tls, router, count).await;
 }
 
-/// All routes, each also with a slash behind it: some clients ask so.
-fn router(api: &Api) -> Router {
+/// All routes, each also with a slash behind it: some clients ask so. Other paths are the console's.
+fn router(api: &Api, is_tls: bool) -> Router {
     let mut router = Router::new();
     let mut paths: BTreeMap<&str, MethodRouter> = BTreeMap::new();
     for route in ROUTES {
@@ -204,5 +214,11 @@ fn router(api: &Api) -> Router {
         router = router.route(&format!("/api{path}"), methods.clone());
         router = router.route(&format!("/api{path}/"), methods);
     }
-    router.fallback(async || response(Problem::NotFound.reply()))
+    let of_sessions = api.clone();
+    let session = async move |Extension(Peer(peer)): Extension<Peer>, request: Request| {
+        sessions::answer(&of_sessions, peer, is_tls, request).await
+    };
+    router = router.route(&format!("/api{SESSION}"), any(session));
+    let api = api.clone();
+    router.fallback(async move |request: Request| console::file(&api, request).await)
 }

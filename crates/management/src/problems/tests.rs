@@ -1,6 +1,8 @@
 use cluster::{Alarms, Resources};
 use machine::{
-    Applied, Arguments, CatalogCommand, CatalogReply, NodeInfo, QueueId, SessionId, SessionOwner,
+    Applied, Arguments, CatalogCommand, CatalogReply, Features, NodeInfo, QueueHome, QueueId,
+    QueueSettings, QueueSpec, QueueType, Retention, SessionId, SessionOwner, StreamOffset,
+    Subscription,
 };
 use serde_json::json;
 
@@ -204,6 +206,64 @@ fn a_queue_that_waits_because_somebody_has_paused_it_says_so() {
     let all: Vec<_> = problems.iter().map(|it| it["kind"].as_str().unwrap()).collect();
     assert_eq!(all, ["queue_paused", "queue_paused", "messages_unacked"]);
     assert_eq!(problems[0]["what"], "ann has paused jobs of vhost /: 2000 messages wait, for 10 s");
+}
+
+#[test]
+fn a_queue_of_several_partitions_has_one_problem_and_a_stream_that_nobody_reads_has_none() {
+    let mut catalog = Catalog::genesis(&[node(1)], 8);
+    let mut index = 0;
+    let mut apply = |catalog: &mut Catalog, command| {
+        index += 1;
+        catalog.apply(Applied { index, time_ms: 0 }, command, &mut Vec::new())
+    };
+    apply(&mut catalog, CatalogCommand::RaiseVersion { to: Version::NEWEST });
+    let mut make = |catalog: &mut Catalog, name: &str, queue_type, features, partitions| {
+        let settings = QueueSettings {
+            is_durable: true,
+            is_auto_delete: false,
+            features: Some(Box::new(features)),
+            is_paused: false,
+        };
+        let spec = QueueSpec {
+            queue_type,
+            settings,
+            dead_letter: None,
+            consumer_timeout_ms: None,
+            members: None,
+            partitions,
+        };
+        let (vhost, name) = ("/".to_owned(), name.to_owned());
+        let (home, spec, arguments) = (QueueHome::Group, Box::new(spec), Arguments::new());
+        apply(catalog, CatalogCommand::CreateQueue { vhost, name, home, spec, arguments })
+    };
+    let kept = Features { stream: Some(Retention::default()), ..Features::default() };
+    make(&mut catalog, "orders", QueueType::Stream, kept, 3);
+    let stream = catalog.queue("/", "orders").expect("the stream").id;
+    let subscription =
+        Some(Subscription { stream, start: StreamOffset::First, skips: false, seeks: 0 });
+    let reads = Features { subscription, ..Features::default() };
+    make(&mut catalog, "bill", QueueType::Subscription, reads, 1);
+    let parts = |name: &str| -> Vec<QueueId> {
+        catalog.queue("/", name).expect(name).partitions().map(|part| part.queue).collect()
+    };
+    assert_eq!((parts("orders").len(), parts("bill").len()), (3, 3));
+    let mut told = Vec::new();
+    for (number, part) in (0_u64..).zip([parts("orders"), parts("bill")].concat()) {
+        for is in [OfQueue::Unconsumed, OfQueue::Growing] {
+            let what = What::Queue { queue: part.0, is, count: 1_000 + number };
+            told.push((NodeId(1 + number % 2), Problem { what, since_s: 999_990 - number }));
+        }
+    }
+    let Listed { problems, .. } = listed(&catalog, &Sight::All, 1_000_000, told);
+    let said: Vec<_> = problems.iter().map(|it| it["what"].as_str().unwrap()).collect();
+    assert_eq!(
+        said,
+        [
+            "nobody consumes from bill of vhost /: 3012 messages wait, for 15 s",
+            "bill of vhost / only grows, for 15 s: 3012 messages wait, though it has consumers",
+        ]
+    );
+    assert_eq!(problems[0]["seen_by"], json!(["millrace@1", "millrace@2"]));
 }
 
 #[test]

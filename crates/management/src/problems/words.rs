@@ -1,6 +1,7 @@
 //! Problems in sentences: what is wrong, and what to do about it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use machine::{Catalog, GroupId, NodeId, QueueId};
 use serde_json::{Value, json};
@@ -53,6 +54,7 @@ pub(crate) fn listed(
         known.since_s = known.since_s.min(since_s);
         seen_by.push(by);
     }
+    let all = of_whole_queues(catalog, all);
     let teller = Teller { catalog, sight, now_s };
     let shown = all.values().filter_map(|(problem, by)| teller.shown(problem, by));
     let mut shown: Vec<(Severity, Value)> = shown.collect();
@@ -62,6 +64,45 @@ pub(crate) fn listed(
         verdict: worst.map_or("ok", Severity::word),
         problems: shown.into_iter().map(|(_, value)| value).collect(),
     }
+}
+
+/// Problems of the partitions of a queue are one, about all their messages. A stream keeps its messages whether
+/// anybody reads it or not: that they wait is no problem.
+fn of_whole_queues(
+    catalog: &Catalog,
+    all: BTreeMap<Key, (Problem, Vec<NodeId>)>,
+) -> BTreeMap<Key, (Problem, Vec<NodeId>)> {
+    let mut whole = BTreeMap::<Key, (Problem, Vec<NodeId>)>::new();
+    for (key, (mut problem, seen_by)) in all {
+        let What::Queue { queue, is, count } = &mut problem.what else {
+            whole.insert(key, (problem, seen_by));
+            continue;
+        };
+        let (is, more) = (*is, *count);
+        let id = catalog.partitions().get(&QueueId(*queue)).copied().unwrap_or(QueueId(*queue));
+        let is_stream = catalog.queue_by_id(id).is_some_and(|it| it.settings().is_stream());
+        if is_stream && matches!(is, OfQueue::Unconsumed | OfQueue::Growing) {
+            continue;
+        }
+        *queue = id.0;
+        let by = seen_by.first().copied().unwrap_or(NodeId(0));
+        match whole.entry(problem.what.key(by)) {
+            Entry::Vacant(place) => {
+                place.insert((problem, seen_by));
+            }
+            Entry::Occupied(mut known) => {
+                let (known, known_by) = known.get_mut();
+                if let What::Queue { count, .. } = &mut known.what {
+                    *count += more;
+                }
+                known.since_s = known.since_s.min(problem.since_s);
+                known_by.extend(seen_by);
+                known_by.sort();
+                known_by.dedup();
+            }
+        }
+    }
+    whole
 }
 
 /// Says it to somebody.

@@ -1,7 +1,7 @@
 //! Nodes of the cluster.
 
 use cluster::NotTold;
-use machine::NodeId;
+use machine::{Catalog, NodeId};
 use serde_json::{Value, json};
 
 use super::overview::exchange_types;
@@ -40,6 +40,7 @@ pub(crate) fn shown(facts: &Facts) -> Value {
         "name": facts.name(),
         "type": "disc",
         "running": true,
+        "version": env!("CARGO_PKG_VERSION"),
         "os_pid": std::process::id().to_string(),
         "uptime": facts.uptime_ms,
         "processors": facts.processors,
@@ -62,6 +63,15 @@ pub(crate) fn shown(facts: &Facts) -> Value {
         "enabled_plugins": [],
         "net_ticktime": 60,
     })
+}
+
+/// Adds where the other nodes reach it. A node alone has no such address.
+pub(crate) fn add_address(catalog: &Catalog, node: NodeId, shown: &mut Value) {
+    let known = catalog.nodes().find(|known| known.node == node);
+    let address = known.map(|known| known.address.as_str()).filter(|address| !address.is_empty());
+    if let (Some(address), Value::Object(fields)) = (address, shown) {
+        fields.insert("address".to_owned(), address.into());
+    }
 }
 
 /// What changes about a node, as `/nodes` shows it.

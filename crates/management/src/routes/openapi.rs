@@ -1,5 +1,5 @@
 //! The API for programs that read OpenAPI: made from the table of routes that serves it, so it has every path that is
-//! there, and no other.
+//! there, and no other, but for the sessions of browsers: programs log in with each request.
 
 use http::Method;
 use serde_json::{Map, Value, json};

@@ -7,6 +7,7 @@
 
 mod audit;
 mod cluster;
+mod console;
 mod definitions;
 mod events;
 mod explain;
@@ -40,7 +41,7 @@ struct Managed {
 /// Status, headers and body.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    head: String,
+    pub(crate) head: String,
     pub(crate) body: Value,
 }
 

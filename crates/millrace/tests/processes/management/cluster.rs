@@ -28,6 +28,10 @@ async fn any_node_tells_of_all() {
     assert_eq!((&shown["node"], &shown["user"]), (&json!("millrace@2"), &json!("ann")));
     assert_eq!(one.done("GET", "/overview", &Value::Null)["object_totals"]["connections"], 1);
     let nodes = one.done("GET", "/nodes", &Value::Null);
+    for node in nodes.as_array().unwrap() {
+        assert_eq!(node["version"], env!("CARGO_PKG_VERSION"), "{node}");
+        assert!(node["address"].as_str().is_some_and(|it| it.contains(':')), "{node}");
+    }
     let running = nodes.as_array().unwrap().iter().map(|node| node["running"].clone());
     assert_eq!(running.collect::<Vec<_>>(), [json!(true), json!(true), json!(true)]);
 

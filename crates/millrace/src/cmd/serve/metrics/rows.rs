@@ -60,6 +60,10 @@ fn http(metrics: &management::Metrics) -> Vec<Row> {
     let management::Metrics {
         turned_away,
         slow_readers,
+        sessions,
+        sessions_begun,
+        sessions_crowded_out,
+        sessions_unproven,
         live_streams,
         live_refused,
         live_behind,
@@ -81,6 +85,25 @@ fn http(metrics: &management::Metrics) -> Vec<Row> {
             "http_slow_readers",
             "Connections to the HTTP API that were cut, because their clients took their answers too slowly",
             slow_readers,
+        ),
+        of(Kind::Now, "console_sessions", "Sessions of browsers that are open now", sessions),
+        part.total(
+            "console_sessions_begun",
+            "console_sessions_begun",
+            "Sessions that browsers have begun by logging in",
+            sessions_begun,
+        ),
+        part.total(
+            "console_sessions_crowded_out",
+            "console_sessions_crowded_out",
+            "Sessions of browsers that ended because a newer one needed the room: a user has 20 at a node, a node 1,000",
+            sessions_crowded_out,
+        ),
+        part.total(
+            "console_requests_unproven",
+            "console_requests_unproven",
+            "Requests with the cookie of a session that were refused, because the header x-millrace-csrf was missing or wrong",
+            sessions_unproven,
         ),
         of(Kind::Now, "live_streams", "Live streams of the HTTP API that are open now", live_streams),
         part.total(
