@@ -75,6 +75,7 @@ export const words = {
   theme: { label: "Theme", system: "System theme", light: "Light theme", dark: "Dark theme" },
   confirm: { type: "To confirm, type" },
   errors: {
+    cannotShow: (what: string) => `${what} cannot be shown.`,
     noAnswer: "The node does not answer.",
     notFound: "It does not exist, or not any more.",
     status: (status: number) => `The node refused the request with status ${status}.`,

@@ -7,10 +7,10 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { keyOf, messagesOf, type QueueRow } from "../live/board";
-import { isTold, queues, turn } from "../live/stream";
+import { queues, queuesQuery, turn } from "../live/stream";
 import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
-import { Head, Loading, QueueLink, Tag } from "../ui/parts";
+import { Head, Loaded, QueueLink, Tag } from "../ui/parts";
 import { Search, VhostFilter, filterText, matches } from "../ui/search";
 import { Snippets } from "../ui/snippets";
 import { Spark } from "../ui/spark";
@@ -37,7 +37,13 @@ interface Shown {
 }
 
 const COLUMNS: readonly Column<Shown>[] = [
-  { id: "name", head: HEADS.name, by: ({ row }) => row.name, cell: (it) => <Name of={it} /> },
+  {
+    id: "name",
+    head: HEADS.name,
+    by: ({ row }) => row.name,
+    cell: (it) => <Name of={it} />,
+    grows: true,
+  },
   {
     id: "vhost",
     head: HEADS.vhost,
@@ -64,7 +70,11 @@ const COLUMNS: readonly Column<Shown>[] = [
   },
   { ...number("in", ({ row }) => row.inRate, format.rate), isWide: true },
   { ...number("out", ({ row }) => row.outRate, format.rate), isWide: true },
-  { ...number("growth", ({ row }) => row.inRate - row.outRate, format.change), isWide: true },
+  {
+    ...number("growth", ({ row }) => row.inRate - row.outRate, format.change),
+    isWide: true,
+    isExtra: true,
+  },
   number("consumers", ({ row }) => row.consumers),
   { ...number("bytes", ({ more }) => more?.message_bytes_ready, format.bytes), isWide: true },
   { ...number("delayed", ({ row }) => row.delayed), isWide: true, isExtra: true },
@@ -129,6 +139,8 @@ function useMore(): Map<string, Queue> {
   );
 }
 
+const isNotVhost = ({ id }: Column<Shown>): boolean => id !== "vhost";
+
 const keyOfShown = ({ row }: Shown): string => keyOf(row.vhost, row.name);
 
 export function Queues() {
@@ -146,12 +158,14 @@ export function Queues() {
     .filter(({ row, more: it }) => matches(filter, row.name, row.vhost, it?.type, it?.policy));
   const picked = shown.filter((it) => selected.has(keyOfShown(it)));
   const mayChange = role.value.changes;
+  // One vhost is not said again in each row.
+  const columns = vhosts.length > 1 && vhost === "" ? COLUMNS : COLUMNS.filter(isNotVhost);
   return (
     <>
       <Head title={words.pages.queues}>
         <Search label={words.pages.queues} />
         <VhostFilter vhosts={vhosts} />
-        <ColumnMenu columns={COLUMNS} />
+        <ColumnMenu columns={columns} order="name" />
         {mayChange && (
           <button type="button" class="primary" onClick={() => setMaking(true)}>
             {TEXTS.declare.button}
@@ -170,20 +184,20 @@ export function Queues() {
       {picked.length > 0 && (
         <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />
       )}
-      {!isTold.value ? (
-        <Loading />
-      ) : (
-        <Table
-          label={words.pages.queues}
-          columns={COLUMNS}
-          rows={shown}
-          keyOf={keyOfShown}
-          order="name"
-          isMain
-          {...(mayChange ? { selected, onSelect: setSelected } : {})}
-          empty={<Nothing isFiltered={all.length > 0} />}
-        />
-      )}
+      <Loaded of={queuesQuery()} what={words.pages.queues}>
+        {() => (
+          <Table
+            label={words.pages.queues}
+            columns={columns}
+            rows={shown}
+            keyOf={keyOfShown}
+            order="name"
+            isMain
+            {...(mayChange ? { selected, onSelect: setSelected } : {})}
+            empty={<Nothing isFiltered={all.length > 0} />}
+          />
+        )}
+      </Loaded>
       {isMaking && <Declare vhosts={vhosts} onClose={() => setMaking(false)} />}
     </>
   );

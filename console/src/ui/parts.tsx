@@ -45,11 +45,20 @@ export function Card({ title, aside, children }: CardProps) {
   );
 }
 
+interface FailureProps {
+  /** What cannot be shown. */
+  what?: string | undefined;
+  error: unknown;
+  reload?: () => void;
+}
+
 /** Why something cannot be shown, and a button that tries again. */
-export function Failure({ error, reload }: { error: unknown; reload?: () => void }) {
+export function Failure({ what, error, reload }: FailureProps) {
   return (
     <div class="failure" role="alert">
-      <p>{reasonOf(error)}</p>
+      <p>
+        {what !== undefined && <strong>{words.errors.cannotShow(what)}</strong>} {reasonOf(error)}
+      </p>
       {reload && (
         <button type="button" onClick={reload}>
           {words.again}
@@ -61,17 +70,19 @@ export function Failure({ error, reload }: { error: unknown; reload?: () => void
 
 interface LoadedProps<Answer> {
   of: Query<Answer>;
+  /** What it is, for the case that it cannot be shown. */
+  what?: string;
   children: (data: Answer) => ComponentChildren;
 }
 
 /** What a query told, or that it is not there yet, or why not. What is known stays while the node does not answer. */
-export function Loaded<Answer>({ of, children }: LoadedProps<Answer>) {
+export function Loaded<Answer>({ of, what, children }: LoadedProps<Answer>) {
   const { data, refused, reload } = of;
-  if (data === undefined)
-    return refused ? <Failure error={refused} reload={reload} /> : <Loading />;
+  const failure = refused && <Failure what={what} error={refused} reload={reload} />;
+  if (data === undefined) return failure ?? <Loading />;
   return (
     <>
-      {refused && <Failure error={refused} reload={reload} />}
+      {failure}
       {children(data)}
     </>
   );
