@@ -58,6 +58,7 @@ export const words = {
   messageCount,
   perSecond: "/s",
   logOut: "Log out",
+  since: (time: string) => `since ${time}`,
   andMore: (more: number) => `and ${count(more)} more`,
   trendOf: (name: string) => `Recent trend of ${name}`,
   notThere: {
@@ -174,6 +175,7 @@ export const words = {
     down: "leader does not answer",
     pausedBy: (user: string) => `paused by ${user}`,
     partitions: (partitions: number) => `${partitions} partitions`,
+    times: (partitions: number) => ` × ${partitions}`,
     columns: {
       name: "Name",
       vhost: "Vhost",
@@ -186,7 +188,7 @@ export const words = {
       out: "Acked /s",
       growth: "Growth /s",
       consumers: "Consumers",
-      bytes: "Ready bytes",
+      bytes: "Bytes",
       delayed: "Delayed",
       leaving: "Dead, leaving",
       policy: "Policy",

@@ -23,7 +23,13 @@ const COLUMNS: readonly Column<AuditRecord>[] = [
   { id: "event", head: heads.event, cell: (it) => <code>{it.event}</code> },
   { id: "object", head: heads.object, cell: (it) => it.object },
   { id: "vhost", head: words.vhost, cell: (it) => it.vhost, isWide: true },
-  { id: "details", head: heads.details, cell: (it) => <Arguments of={it.details} />, isWide: true },
+  {
+    id: "details",
+    head: heads.details,
+    cell: (it) => <Arguments of={it.details} />,
+    wraps: true,
+    isWide: true,
+  },
   { id: "address", head: heads.address, cell: (it) => it.address ?? format.NOTHING, isWide: true },
 ];
 
@@ -67,7 +73,7 @@ export function Audit() {
           onText={(text) => show({ until: text, page: undefined })}
         />
       </form>
-      <Loaded of={query}>
+      <Loaded of={query} what={words.pages.audit}>
         {(told) => (
           <>
             <Table

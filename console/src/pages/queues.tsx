@@ -10,6 +10,8 @@ import { keyOf, messagesOf, type QueueRow } from "../live/board";
 import { queues, queuesQuery, turn } from "../live/stream";
 import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
+import { Opener } from "../ui/form";
+import { Nothing } from "../ui/list";
 import { Head, Loaded, QueueLink, Tag } from "../ui/parts";
 import { Search, VhostFilter, filterText, matches } from "../ui/search";
 import { Snippets } from "../ui/snippets";
@@ -24,7 +26,7 @@ const { columns: HEADS } = TEXTS;
 
 /** What the stream does not tell. */
 const MORE =
-  "name,vhost,type,durable,policy,paused,paused_by,state,node,message_bytes_ready,partitions,exclusive";
+  "name,vhost,type,durable,policy,paused,paused_by,paused_at,state,node,message_bytes_ready,partitions,exclusive";
 
 /** A list of all queues is much to ask for: of many queues more seldom. */
 const MORE_MS = 15_000;
@@ -48,18 +50,26 @@ const COLUMNS: readonly Column<Shown>[] = [
     id: "vhost",
     head: HEADS.vhost,
     by: ({ row }) => row.vhost,
-    cell: ({ row }) => row.vhost,
     isWide: true,
   },
   {
     id: "type",
     head: HEADS.type,
     by: ({ more }) => more?.type,
-    cell: ({ more }) => more?.type ?? "",
+    cell: ({ more }) => (
+      <>
+        {more?.type}
+        {more?.partitions && (
+          <span class="dim" title={TEXTS.partitions(more.partitions.length)}>
+            {TEXTS.times(more.partitions.length)}
+          </span>
+        )}
+      </>
+    ),
     isWide: true,
   },
   number("ready", ({ row }) => row.ready),
-  number("unacked", ({ row }) => row.unacked),
+  { ...number("unacked", ({ row }) => row.unacked), isWide: true },
   { ...number("messages", ({ row }) => messagesOf(row)), isWide: true, isExtra: true },
   {
     id: "trend",
@@ -103,7 +113,7 @@ function number(
 }
 
 function text(id: keyof typeof HEADS, by: (it: Shown) => string | null | undefined): Column<Shown> {
-  return { id, head: HEADS[id], by, cell: (it) => by(it) ?? "", isWide: true, isExtra: true };
+  return { id, head: HEADS[id], by, isWide: true, isExtra: true };
 }
 
 function Name({ of: { row, more } }: { of: Shown }) {
@@ -111,8 +121,11 @@ function Name({ of: { row, more } }: { of: Shown }) {
     <>
       <QueueLink vhost={row.vhost} name={row.name} />
       {row.isDown && <Tag tone="bad">{TEXTS.down}</Tag>}
-      {more?.paused && <Tag tone="warn">{TEXTS.pausedBy(more.paused_by ?? "")}</Tag>}
-      {more?.partitions && <Tag>{TEXTS.partitions(more.partitions.length)}</Tag>}
+      {more?.paused && (
+        <Tag tone="warn" title={words.since(format.time(more.paused_at))}>
+          {TEXTS.pausedBy(more.paused_by ?? "")}
+        </Tag>
+      )}
     </>
   );
 }
@@ -147,7 +160,6 @@ export function Queues() {
   const more = useMore();
   const vhosts = useVhosts();
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
-  const [isMaking, setMaking] = useState(false);
   void turn.value;
   const [vhost, filter, kind] = [said("vhost"), filterText(), said("only")];
   const wanted = FILTERS[isFilter(kind) ? kind : ""];
@@ -164,12 +176,12 @@ export function Queues() {
     <>
       <Head title={words.pages.queues}>
         <Search label={words.pages.queues} />
-        <VhostFilter vhosts={vhosts} />
+        <VhostFilter />
         <ColumnMenu columns={columns} order="name" />
         {mayChange && (
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            {TEXTS.declare.button}
-          </button>
+          <Opener verb={TEXTS.declare.button} class="primary">
+            {(close) => <Declare onClose={close} />}
+          </Opener>
         )}
       </Head>
       <div class="under-head">
@@ -194,21 +206,18 @@ export function Queues() {
             order="name"
             isMain
             {...(mayChange ? { selected, onSelect: setSelected } : {})}
-            empty={<Nothing isFiltered={all.length > 0} />}
+            empty={all.length > 0 ? <p>{TEXTS.noneMatch}</p> : <NoQueue />}
           />
         )}
       </Loaded>
-      {isMaking && <Declare vhosts={vhosts} onClose={() => setMaking(false)} />}
     </>
   );
 }
 
-function Nothing({ isFiltered }: { isFiltered: boolean }) {
-  if (isFiltered) return <p>{TEXTS.noneMatch}</p>;
+function NoQueue() {
   return (
-    <>
-      <h2>{TEXTS.empty}</h2>
+    <Nothing text={TEXTS.empty}>
       <Snippets />
-    </>
+    </Nothing>
   );
 }

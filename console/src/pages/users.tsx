@@ -1,15 +1,13 @@
-import { useState } from "preact/hooks";
 import { change, path } from "../core/api";
 import { go, href } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import type { User } from "../types";
-import { useAct } from "../ui/act";
-import { Dialog } from "../ui/dialog";
 import { TextField } from "../ui/fields";
-import { Head, Loaded, Tag } from "../ui/parts";
-import { Search, filterText, matches } from "../ui/search";
-import { Table, type Column } from "../ui/table";
+import { FormDialog, Opener, useDraft } from "../ui/form";
+import { ListPage } from "../ui/list";
+import { Tag } from "../ui/parts";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 import { TagField } from "./users/tags";
 
@@ -45,71 +43,48 @@ const COLUMNS: readonly Column<User>[] = [
 ];
 
 export function Users() {
-  const query = useQuery<User[]>("/users?columns=name,tags,limits");
-  const [isMaking, setMaking] = useState(false);
-  const filter = filterText();
   return (
-    <>
-      <Head title={words.pages.users}>
-        <Search label={words.pages.users} />
-        {role.value.changes && (
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            {TEXTS.make}
-          </button>
-        )}
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.users}
-            columns={COLUMNS}
-            rows={all.filter((it) => matches(filter, it.name, ...it.tags))}
-            keyOf={(it) => it.name}
-            order="name"
-            isMain
-            empty={<p>{words.noneMatch}</p>}
-          />
-        )}
-      </Loaded>
-      {isMaking && <Make onClose={() => setMaking(false)} />}
-    </>
+    <ListPage
+      title={words.pages.users}
+      of={useQuery<User[]>("/users?columns=name,tags,limits")}
+      texts={(it) => [it.name, ...it.tags]}
+      columns={COLUMNS}
+      keyOf={(it) => it.name}
+      order="name"
+      actions={
+        role.value.changes && (
+          <Opener verb={TEXTS.make} class="primary">
+            {(close) => <Make onClose={close} />}
+          </Opener>
+        )
+      }
+      empty={<p>{words.noneMatch}</p>}
+    />
   );
 }
 
 function Make({ onClose }: { onClose: () => void }) {
-  const [name, setName] = useState("");
-  const [password, setPassword] = useState("");
-  const [tags, setTags] = useState<string[]>(["management"]);
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = { password, tags: tags.join(",") };
-    if (!(await run(() => change("PUT", path("users", name), body), TEXTS.made(name)))) return;
-    onClose();
-    go(userHref(name));
-  };
+  const [draft, put] = useDraft({ name: "", password: "", tags: ["management"] });
+  const { name, password, tags } = draft;
   return (
-    <Dialog title={TEXTS.make} onClose={onClose}>
-      <form onSubmit={(event) => void submit(event)}>
-        <TextField label={words.name} required value={name} onText={setName} />
-        <TextField
-          label={words.login.password}
-          type="password"
-          autocomplete="new-password"
-          required
-          value={password}
-          onText={setPassword}
-        />
-        <TagField tags={tags} onTags={setTags} />
-        <footer>
-          <button type="button" onClick={onClose}>
-            {words.cancel}
-          </button>
-          <button type="submit" class="primary" disabled={isBusy}>
-            {words.save}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={TEXTS.make}
+      verb={words.save}
+      act={() => change("PUT", path("users", name), { password, tags: tags.join(",") })}
+      done={TEXTS.made(name)}
+      onClose={onClose}
+      onDone={() => go(userHref(name))}
+    >
+      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+      <TextField
+        label={words.login.password}
+        type="password"
+        autocomplete="new-password"
+        required
+        value={password}
+        onText={(it) => put({ password: it })}
+      />
+      <TagField tags={tags} onTags={(it) => put({ tags: it })} />
+    </FormDialog>
   );
 }

@@ -2,8 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import * as format from "../core/format";
 import { href } from "../core/place";
 import type { Query } from "../core/query";
+import { now } from "../core/visible";
 import { words } from "../words";
 import { reasonOf } from "./notice";
 
@@ -122,6 +124,11 @@ export function Tag({
       {children}
     </span>
   );
+}
+
+/** How long ago something was, with the time itself for who points at it. */
+export function Age({ at }: { at: number | null | undefined }) {
+  return <span title={format.time(at)}>{format.ago(at, now.value)}</span>;
 }
 
 /** A button that copies, and says that it did. */

@@ -4,6 +4,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { onRowKey } from "../core/keys";
+import * as format from "../core/format";
 import { said, show } from "../core/place";
 import { words } from "../words";
 import { type Key, type Sortable, orderText, parseOrder, pressed, sorted } from "./order";
@@ -12,10 +13,13 @@ import { windowOf } from "./window";
 export interface Column<Row> {
   id: string;
   head: string;
-  cell: (row: Row) => ComponentChildren;
+  /** What is shown; without it, what it is sorted by, as a text or a grouped number. */
+  cell?: (row: Row) => ComponentChildren;
   /** By what it is sorted; without it, it is not. */
   by?: (row: Row) => Sortable;
   isNumber?: boolean;
+  /** Long texts go on in the next line. */
+  wraps?: boolean;
   /** Not shown on a phone. */
   isWide?: boolean;
   /** Takes the room that the other columns leave, and cuts what is longer. */
@@ -25,7 +29,7 @@ export interface Column<Row> {
   title?: string;
 }
 
-interface Props<Row> {
+export interface TableProps<Row> {
   /** Parts the values of several tables of a page in the address. */
   id?: string;
   label: string;
@@ -47,7 +51,7 @@ const ROW_HEIGHT = 31;
 /** Up to so many rows are all made: the page then grows, and nothing scrolls within it. */
 const ALL_MAX = 150;
 
-export function Table<Row>(props: Props<Row>) {
+export function Table<Row>(props: TableProps<Row>) {
   const {
     id = "",
     label,
@@ -139,7 +143,7 @@ export function Table<Row>(props: Props<Row>) {
                 )}
                 {shown.map((column) => (
                   <td key={column.id} class={classOf(column)}>
-                    {column.cell(row)}
+                    {cellOf(column, row)}
                   </td>
                 ))}
               </tr>
@@ -152,6 +156,12 @@ export function Table<Row>(props: Props<Row>) {
   );
 }
 
+function cellOf<Row>({ cell, by }: Column<Row>, row: Row): ComponentChildren {
+  if (cell) return cell(row);
+  const value = by?.(row);
+  return typeof value === "number" ? format.count(value) : (value ?? "");
+}
+
 const sortName = (id: string): string => (id === "" ? "sort" : `${id}.sort`);
 
 /** The order that the address says, or the one before anybody chooses. */
@@ -160,8 +170,10 @@ function useOrder(id: string, otherwise: string): Key[] {
   return useMemo(() => parseOrder(order), [order]);
 }
 
-function classOf<Row>({ isNumber, isWide, grows }: Column<Row>): string {
-  return [isNumber && "number", isWide && "wide", grows && "grows"].filter(Boolean).join(" ");
+function classOf<Row>({ isNumber, isWide, grows, wraps }: Column<Row>): string {
+  return [isNumber && "number", isWide && "wide", grows && "grows", wraps && "wrap"]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function Spacer({ rows, width }: { rows: number; width: number }) {
@@ -218,12 +230,26 @@ function useColumns<Row>(
   return columns.filter(isShown);
 }
 
+/** The buttons of a row that can be changed and deleted. */
+export function EditButtons({ onEdit, onDelete }: { onEdit: () => void; onDelete: () => void }) {
+  return (
+    <span class="actions">
+      <button type="button" class="small" onClick={onEdit}>
+        {words.change}
+      </button>
+      <button type="button" class="small danger" onClick={onDelete}>
+        {words.remove}…
+      </button>
+    </span>
+  );
+}
+
 /** A menu that shows and hides columns. */
 export function ColumnMenu<Row>({
   id = "",
   columns,
   order = "",
-}: Pick<Props<Row>, "id" | "columns" | "order">) {
+}: Pick<TableProps<Row>, "id" | "columns" | "order">) {
   const shown = useColumns(id, columns, useOrder(id, order));
   const toggle = (column: Column<Row>) => {
     const next = columns.filter((it) => (it === column ? !shown.includes(it) : shown.includes(it)));
