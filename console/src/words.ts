@@ -189,6 +189,7 @@ export const words = {
       growth: "Growth /s",
       consumers: "Consumers",
       bytes: "Bytes",
+      oldest: "Oldest",
       delayed: "Delayed",
       leaving: "Dead, leaving",
       policy: "Policy",
@@ -202,6 +203,7 @@ export const words = {
       out: "Messages that are acknowledged a second",
       growth: "What comes in, less what is acknowledged",
       bytes: "Bytes of ready messages",
+      oldest: "How long the first ready message has waited",
       delayed: "Messages that fall due later",
       leaving: "Dead letters that are not stored yet where they go",
     },
@@ -352,7 +354,7 @@ export const words = {
     ] as ["" | "ready" | "unacked" | "delayed" | "dead", string][],
     partition: "Partition",
     contains: "Contains",
-    containsHint: "Text in payload, headers or key",
+    containsHint: "in payload, headers, key",
     header: "Header",
     headerHint: "name or name: value",
     from: "From position",
@@ -471,9 +473,9 @@ export const words = {
   streams: {
     heads: {
       partitions: "Partitions",
-      messages: "Messages kept",
-      lag: "Lag (messages)",
-      behind: "Time to catch up",
+      messages: "Kept",
+      lag: "Lag",
+      behind: "Catches up in",
     },
     behindTitle: "Lag divided by how fast messages are acknowledged now",
     stream: "stream",
@@ -518,7 +520,7 @@ export const words = {
     titleAll: (queue: string) => `Send all dead letters of ${queue} back`,
     title: (diedIn: string | null, reason: string | null, queue: string) =>
       `Send back from ${queue}: died in ${diedIn ?? "a queue that is not told"}, ${reason ?? "reason not told"}`,
-    running: "Dead letters on their way back",
+    running: "Sent back lately",
     states: {
       running: "is being sent back:",
       done: "was sent back:",

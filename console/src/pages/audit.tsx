@@ -26,7 +26,7 @@ const COLUMNS: readonly Column<AuditRecord>[] = [
   {
     id: "details",
     head: heads.details,
-    cell: (it) => <Arguments of={it.details} />,
+    cell: (it) => <Arguments of={it.details} none="" />,
     wraps: true,
     isWide: true,
   },
@@ -49,7 +49,7 @@ export function Audit() {
   return (
     <>
       <Head title={words.pages.audit} />
-      <form class="row" onSubmit={(event) => event.preventDefault()}>
+      <form class="row tight" onSubmit={(event) => event.preventDefault()}>
         {FILTERS.map((name) => (
           <TextField
             key={name}

@@ -36,7 +36,7 @@ const COLUMNS: readonly Column<Exchange>[] = [
   {
     id: "arguments",
     head: words.arguments,
-    cell: (it) => <Arguments of={it.arguments} />,
+    cell: (it) => <Arguments of={it.arguments} none="" />,
     isWide: true,
     wraps: true,
   },

@@ -138,7 +138,7 @@ function HeldOf({ vhost, name }: { vhost: string; name: string }) {
   const unacked = queues().find(vhost, name)?.unacked;
   return (
     <Card
-      title={TEXTS.of(name, format.count(unacked))}
+      title={TEXTS.of(name, unacked === undefined ? "" : format.count(unacked))}
       aside={<a href="/held">{TEXTS.allQueues}</a>}
     >
       {partitions && (

@@ -19,6 +19,7 @@ import { Spark } from "../ui/spark";
 import { ColumnMenu, Table, type Column } from "../ui/table";
 import { words } from "../words";
 import { Bulk } from "./queues/bulk";
+import { Oldest } from "./queue/oldest";
 import { Declare } from "./queues/declare";
 
 const TEXTS = words.queues;
@@ -89,6 +90,15 @@ const COLUMNS: readonly Column<Shown>[] = [
   { ...number("bytes", ({ more }) => more?.message_bytes_ready, format.bytes), isWide: true },
   { ...number("delayed", ({ row }) => row.delayed), isWide: true, isExtra: true },
   { ...number("leaving", ({ row }) => row.leaving), isWide: true, isExtra: true },
+  {
+    id: "oldest",
+    head: HEADS.oldest,
+    title: TEXTS.titles.oldest,
+    cell: ({ row }) => <Oldest queue={row} ready={row.ready} />,
+    isNumber: true,
+    isWide: true,
+    isExtra: true,
+  },
   text("policy", ({ more }) => more?.policy),
   text("node", ({ more }) => more?.node),
 ];

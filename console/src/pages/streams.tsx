@@ -72,6 +72,7 @@ const COLUMNS: readonly Column<Shown>[] = [
     by: ({ it }) => it.partitions?.length ?? 1,
     isNumber: true,
     isWide: true,
+    isExtra: true,
   },
   {
     id: "messages",

@@ -27,7 +27,7 @@ const BOXES_MAX = 200;
 
 /** Units of the picture. */
 const BOX = { width: 190, height: 30 };
-const STEP = { x: 330, y: 44 };
+const STEP = { x: 272, y: 44 };
 const MARGIN = 12;
 
 export function Topology() {
@@ -222,7 +222,7 @@ function Line({
       </path>
       {!isBack && arrow.text !== "" && (
         <text x={x2 - 10} y={y2 - 4}>
-          {short(arrow.text, 18)}
+          {short(arrow.text, 10)}
         </text>
       )}
     </g>

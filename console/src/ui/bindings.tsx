@@ -56,8 +56,9 @@ function columns(mayChange: boolean): Column<Binding>[] {
     {
       id: "arguments",
       head: words.arguments,
-      cell: (it) => <Arguments of={it.arguments} />,
+      cell: (it) => <Arguments of={it.arguments} none="" />,
       isWide: true,
+      wraps: true,
     },
   ];
   const unbind = (it: Binding) =>

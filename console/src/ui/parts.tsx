@@ -94,10 +94,15 @@ export function Loading() {
   return <p class="loading">{words.loading}</p>;
 }
 
+interface FactsProps {
+  of: readonly (readonly [string, ComponentChildren])[];
+  isBig?: boolean;
+}
+
 /** A list of names and values. */
-export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
+export function Facts({ of, isBig = false }: FactsProps) {
   return (
-    <dl class="facts">
+    <dl class={isBig ? "facts big" : "facts"}>
       {of.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -167,9 +172,15 @@ export function valueText(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-export function Arguments({ of }: { of: Record<string, unknown> }) {
+interface ArgumentsProps {
+  of: Record<string, unknown>;
+  /** What stands for none. */
+  none?: string;
+}
+
+export function Arguments({ of, none = words.none }: ArgumentsProps) {
   const all = Object.entries(of);
-  if (all.length === 0) return <span class="dim">{words.none}</span>;
+  if (all.length === 0) return <span class="dim">{none}</span>;
   return (
     <span class="arguments">
       {all.map(([name, value]) => (

@@ -170,8 +170,14 @@ function useOrder(id: string, otherwise: string): Key[] {
   return useMemo(() => parseOrder(order), [order]);
 }
 
-function classOf<Row>({ isNumber, isWide, grows, wraps }: Column<Row>): string {
-  return [isNumber && "number", isWide && "wide", grows && "grows", wraps && "wrap"]
+function classOf<Row>({ head, isNumber, isWide, grows, wraps }: Column<Row>): string {
+  return [
+    head === "" && "acts",
+    isNumber && "number",
+    isWide && "wide",
+    grows && "grows",
+    wraps && "wrap",
+  ]
     .filter(Boolean)
     .join(" ");
 }
