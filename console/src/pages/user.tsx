@@ -13,6 +13,7 @@ import { Card, Head, Loaded } from "../ui/parts";
 import type { Column } from "../ui/table";
 import { words } from "../words";
 import { LimitsOf } from "./users/limits";
+import { EVERYTHING, READ_ONLY } from "./users/rights";
 import { TagField } from "./users/tags";
 import { TopicPermissions } from "./users/topics";
 
@@ -80,9 +81,6 @@ const TAKE: Column<Permission> = {
     />
   ),
 };
-
-const EVERYTHING = { configure: ".*", write: ".*", read: ".*" };
-const READ_ONLY = { configure: "", write: "", read: ".*" };
 
 function Give({ name }: { name: string }) {
   const first = useFirstVhost();

@@ -3,12 +3,13 @@ import { go, href } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import type { User } from "../types";
-import { TextField } from "../ui/fields";
+import { SelectField, TextField, VhostField, useFirstVhost } from "../ui/fields";
 import { FormDialog, Opener, useDraft } from "../ui/form";
 import { ListPage } from "../ui/list";
 import { Tag } from "../ui/parts";
 import type { Column } from "../ui/table";
 import { words } from "../words";
+import { EVERYTHING, READ_ONLY } from "./users/rights";
 import { TagField } from "./users/tags";
 
 const TEXTS = words.users;
@@ -63,14 +64,29 @@ export function Users() {
   );
 }
 
+/** What a new user may do in a vhost. */
+const ACCESS = { none: undefined, read: READ_ONLY, all: EVERYTHING };
+
 function Make({ onClose }: { onClose: () => void }) {
-  const [draft, put] = useDraft({ name: "", password: "", tags: ["management"] });
-  const { name, password, tags } = draft;
+  const first = useFirstVhost();
+  const [draft, put] = useDraft({
+    name: "",
+    password: "",
+    tags: ["management"],
+    access: "none" as keyof typeof ACCESS,
+    vhost: first,
+  });
+  const { name, password, tags, access, vhost } = draft;
+  const make = async () => {
+    await change("PUT", path("users", name), { password, tags: tags.join(",") });
+    const rights = ACCESS[access];
+    if (rights) await change("PUT", path("permissions", vhost, name), rights);
+  };
   return (
     <FormDialog
       title={TEXTS.make}
       verb={words.save}
-      act={() => change("PUT", path("users", name), { password, tags: tags.join(",") })}
+      act={make}
       done={TEXTS.made(name)}
       onClose={onClose}
       onDone={() => go(userHref(name))}
@@ -84,6 +100,13 @@ function Make({ onClose }: { onClose: () => void }) {
         value={password}
         onText={(it) => put({ password: it })}
       />
+      <SelectField
+        label={TEXTS.access}
+        value={access}
+        options={TEXTS.accesses}
+        onChoose={(it) => put({ access: it })}
+      />
+      {access !== "none" && <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />}
       <TagField tags={tags} onTags={(it) => put({ tags: it })} />
     </FormDialog>
   );

@@ -107,6 +107,7 @@ const READER_COLUMNS: readonly Column<Reader>[] = [
     head: words.queues.columns.unacked,
     by: (it) => liveOf(it)?.unacked,
     isNumber: true,
+    isWide: true,
   },
   {
     id: "consumers",
