@@ -21,7 +21,7 @@ const COLUMNS: readonly Column<AuditRecord>[] = [
   { id: "time", head: heads.time, cell: (it) => format.time(it.time) },
   { id: "user", head: heads.user, cell: (it) => it.user },
   { id: "event", head: heads.event, cell: (it) => <code>{it.event}</code> },
-  { id: "object", head: heads.object, cell: (it) => it.object },
+  { id: "object", head: heads.object, cell: (it) => it.object, wraps: true },
   { id: "vhost", head: words.vhost, cell: (it) => it.vhost, isWide: true },
   {
     id: "details",

@@ -91,7 +91,6 @@ function columns(
       id: "count",
       head: heads.count,
       by: (it) => it.count,
-      cell: (it) => format.count(it.count),
       isNumber: true,
     },
     {
@@ -113,7 +112,6 @@ function columns(
       head: heads.retries,
       title: TEXTS.retriesTitle,
       by: (it) => it.retries_max,
-      cell: (it) => format.count(it.retries_max),
       isNumber: true,
       isWide: true,
     },
@@ -219,6 +217,9 @@ function Retries() {
   );
 }
 
+/** Whether all that was meant was sent: then there is no more to tell. */
+const isWhole = ({ state, stay, gone }: Retry): boolean => state === "done" && stay + gone === 0;
+
 function RetryRow({ retry }: { retry: Retry }) {
   const { isBusy, run } = useAct();
   const stop = () =>
@@ -234,7 +235,7 @@ function RetryRow({ retry }: { retry: Retry }) {
           </button>
         )}
       </p>
-      <RetryResult retry={retry} />
+      {!isWhole(retry) && <RetryResult retry={retry} />}
     </article>
   );
 }

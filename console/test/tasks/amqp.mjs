@@ -94,7 +94,7 @@ export async function connect({ host, port, vhost, user, password, name }) {
     10,
     30,
   );
-  socket.write(method(0, 10, 31, two(0), four(131_072), two(0)));
+  socket.write(method(0, 10, 31, two(16), four(131_072), two(0)));
   await call(method(0, 10, 40, short(vhost), short(""), Buffer.from([0])), 10, 41);
   await call(method(1, 20, 10, short("")), 20, 11);
   return {

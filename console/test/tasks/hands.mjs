@@ -20,6 +20,12 @@ export class Hands {
     await this.write(text);
   }
 
+  /** Goes on to the next field with the keyboard, and types. */
+  async next(text) {
+    await this.press("Tab");
+    await this.write(text);
+  }
+
   /** Types where the cursor is. */
   async write(text) {
     this.keys += text.length;

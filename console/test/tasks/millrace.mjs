@@ -107,8 +107,7 @@ export const TASKS = {
       await hands.click(link(page, "Users"));
       await hands.click(button(page, "New user"));
       await hands.type(page.getByLabel("Name", { exact: true }), "colleague");
-      await hands.press("Tab");
-      await hands.write("secret");
+      await hands.next("secret");
       await hands.choose(page.getByRole("combobox", { name: /^Access/ }), "read");
       await hands.choose(page.getByRole("dialog").getByRole("combobox", { name: /^Vhost/ }), VHOST);
       await hands.click(button(page, "Save"));
