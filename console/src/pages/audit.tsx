@@ -28,6 +28,7 @@ const COLUMNS: readonly Column<AuditRecord>[] = [
     head: heads.details,
     cell: (it) => <Arguments of={it.details} none="" />,
     wraps: true,
+    grows: true,
     isWide: true,
   },
   { id: "address", head: heads.address, cell: (it) => it.address ?? format.NOTHING, isWide: true },

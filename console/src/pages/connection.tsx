@@ -24,7 +24,9 @@ export function ConnectionPage() {
       <Head title={query.data?.user_provided_name ?? name}>
         {query.data && <CloseConnection name={name} user={query.data.user} />}
       </Head>
-      <Loaded of={query}>{(connection) => <About connection={connection} />}</Loaded>
+      <Loaded of={query} what={TEXTS.about}>
+        {(connection) => <About connection={connection} />}
+      </Loaded>
       <Channels name={name} />
       <Consumers name={name} />
     </>

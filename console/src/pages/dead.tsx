@@ -26,7 +26,9 @@ export function DeadLetters() {
   return (
     <>
       <Head title={words.pages.dead} />
-      <Loaded of={query}>{(queues) => <Desk queues={queues} />}</Loaded>
+      <Loaded of={query} what={words.pages.dead}>
+        {(queues) => <Desk queues={queues} />}
+      </Loaded>
       <Retries />
     </>
   );
@@ -167,7 +169,7 @@ function Groups({ vhost, name }: { vhost: string; name: string }) {
         )
       }
     >
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(told) => (
           <>
             <p class="dim">{told.whole ? TEXTS.seen(told.seen) : TEXTS.seenPart(told.seen)}</p>

@@ -31,7 +31,7 @@ export function ExchangePage() {
           <Delete vhost={vhost} name={name} />
         )}
       </Head>
-      <Loaded of={query}>
+      <Loaded of={query} what={name || TEXTS.byDefault}>
         {(exchange) => (
           <>
             <p class="standing">

@@ -151,7 +151,7 @@ function HeldOf({ vhost, name }: { vhost: string; name: string }) {
           ))}
         </p>
       )}
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(told) => (
           <Table
             id="m"

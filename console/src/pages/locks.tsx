@@ -116,7 +116,7 @@ function One({ lock }: { lock: Lock }) {
   const query = useQuery<Lock>(lockPath(lock), 3_000);
   return (
     <Dialog title={lock.name} onClose={() => show({ lock: undefined })}>
-      <Loaded of={query}>
+      <Loaded of={query} what={lock.name}>
         {(told) => (
           <>
             <Facts

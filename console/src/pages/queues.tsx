@@ -7,7 +7,7 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { keyOf, messagesOf, type QueueRow } from "../live/board";
-import { queues, queuesQuery, turn } from "../live/stream";
+import { isTold, queues, queuesQuery, turn } from "../live/stream";
 import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
 import { Opener } from "../ui/form";
@@ -201,7 +201,7 @@ export function Queues() {
           options={TEXTS.filters}
           onChoose={(only) => show({ only })}
         />
-        <span class="dim">{TEXTS.shown(shown.length, all.length)}</span>
+        {isTold.value && <span class="dim">{TEXTS.shown(shown.length, all.length)}</span>}
       </div>
       {picked.length > 0 && (
         <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />

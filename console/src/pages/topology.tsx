@@ -67,11 +67,11 @@ export function Topology() {
         <TextField label={TEXTS.key} value={said("key")} onText={(key) => show({ key })} />
       </form>
       {said("exchange") !== "" && <Way vhost={vhost} />}
-      <Loaded of={exchanges}>
+      <Loaded of={exchanges} what={words.pages.exchanges}>
         {(allExchanges) => (
-          <Loaded of={bindings}>
+          <Loaded of={bindings} what={words.exchanges.bindings}>
             {(allBindings) => (
-              <Loaded of={queues}>
+              <Loaded of={queues} what={words.pages.queues}>
                 {(allQueues) => (
                   <Drawn
                     vhost={vhost}

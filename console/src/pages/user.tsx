@@ -31,7 +31,7 @@ export function UserPage() {
           <Delete name={name} permissions={permissions.data ?? []} />
         )}
       </Head>
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(user) => (
           <div class="columns">
             {mayChange && <Account key={user.tags.join()} user={user} />}

@@ -79,7 +79,7 @@ export function History({
         </>
       }
     >
-      <Loaded of={query}>
+      <Loaded of={query} what={title}>
         {(told) => {
           const lines = linesOf(told, drawn);
           const isKnown = lines.some((line) => line.values.some((value) => value !== null));

@@ -73,7 +73,7 @@ export function Failure({ what, error, reload }: FailureProps) {
 interface LoadedProps<Answer> {
   of: Query<Answer>;
   /** What it is, for the case that it cannot be shown. */
-  what?: string;
+  what: string;
   children: (data: Answer) => ComponentChildren;
 }
 

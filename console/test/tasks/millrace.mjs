@@ -39,7 +39,7 @@ export const TASKS = {
     before: ({ page }) => withAlarm(page),
     async act({ page }) {
       await page.getByText("publishers are held back").first().waitFor();
-      return "the first thing on the overview";
+      return "the first thing on the overview; the alarm is put in the node's place";
     },
     after: ({ page }) => page.unroute("**/api/millrace/problems"),
   },

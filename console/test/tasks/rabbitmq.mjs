@@ -17,7 +17,7 @@ export const tasks = (ctl) => ({
           await page.getByText("blocked").first().waitFor();
           await hands.click(tab(page, "Overview"));
           await page.locator("#memory-alarm").first().waitFor();
-          return "the state of the connection, then a red number beside the node";
+          return "the state of the connection, then a red number beside the node; its numbers are up to 5 s old";
         },
         after: () => execSync(`${ctl} set_vm_memory_high_watermark 0.6`, { stdio: "ignore" }),
       }
