@@ -28,7 +28,8 @@ export function withAsked(to: string, asked: Asked): string {
   return text === "" ? to : `${to}?${text}`;
 }
 
-async function reasonOf(answer: Response): Promise<string> {
+/** Why the node refused, as it says it. */
+export async function reasonOf(answer: Response): Promise<string> {
   const text = await answer.text();
   try {
     const told: unknown = JSON.parse(text);

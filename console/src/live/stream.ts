@@ -1,6 +1,8 @@
 // The one stream of what changes. It is open while somebody is logged in and looks at the tab.
 
 import { effect, signal } from "@preact/signals";
+import { Refused, reasonOf } from "../core/api";
+import type { Query } from "../core/query";
 import { recall, session } from "../core/session";
 import { isVisible } from "../core/visible";
 import { Board, type QueuesEvent } from "./board";
@@ -16,6 +18,10 @@ export const state = signal<State>("connecting");
 
 /** All queues were told once: before that, none in the list does not mean that there is none. */
 export const isTold = signal(false);
+
+/** Why the stream does not open. */
+const refused = signal<Refused | undefined>(undefined);
+
 export const totals = signal<Totals | undefined>(undefined);
 export const nodes = signal<LiveNode[]>([]);
 
@@ -26,6 +32,12 @@ export const turn = signal(0);
 export function queues(): Board {
   void turn.value;
   return board;
+}
+
+/** All queues, or why they are not known, in the form of an answer to a request. */
+export function queuesQuery(): Query<Board> {
+  const data = isTold.value ? queues() : undefined;
+  return { data, refused: refused.value, isLoading: data === undefined, reload: again };
 }
 
 function parsed<Data>(event: Event): Data {
@@ -48,6 +60,7 @@ function open(): EventSource {
     next.inherit(board);
     [board, next] = [next, undefined];
     state.value = "live";
+    refused.value = undefined;
     isTold.value = true;
     turn.value += 1;
   });
@@ -66,10 +79,24 @@ function open(): EventSource {
 function clear(): void {
   board = new Board([]);
   isTold.value = false;
+  refused.value = undefined;
   totals.value = undefined;
   nodes.value = [];
   // Read without a dependency: the effect that clears must not run again for it.
   turn.value = turn.peek() + 1;
+}
+
+/** An event source does not say why it failed: the same path, asked once more, does. */
+async function reason(): Promise<Refused | undefined> {
+  const asking = new AbortController();
+  try {
+    const answer = await fetch(PATH, { signal: asking.signal });
+    return answer.ok ? undefined : new Refused(answer.status, await reasonOf(answer));
+  } catch {
+    return new Refused(0, "");
+  } finally {
+    asking.abort();
+  }
 }
 
 /** Moves when the stream is to be opened again. */
@@ -99,7 +126,10 @@ export function startStream(): void {
       clearTimeout(timer);
       timer = setTimeout(() => void recall().then(again, () => retry("broken")), AGAIN_MS);
     };
-    source.onerror = () => retry("broken");
+    source.onerror = () => {
+      retry("broken");
+      void reason().then((it) => (refused.value = it));
+    };
     source.addEventListener("end", () => retry("connecting"));
     return () => {
       clearTimeout(timer);

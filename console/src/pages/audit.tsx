@@ -21,9 +21,16 @@ const COLUMNS: readonly Column<AuditRecord>[] = [
   { id: "time", head: heads.time, cell: (it) => format.time(it.time) },
   { id: "user", head: heads.user, cell: (it) => it.user },
   { id: "event", head: heads.event, cell: (it) => <code>{it.event}</code> },
-  { id: "object", head: heads.object, cell: (it) => it.object },
+  { id: "object", head: heads.object, cell: (it) => it.object, wraps: true },
   { id: "vhost", head: words.vhost, cell: (it) => it.vhost, isWide: true },
-  { id: "details", head: heads.details, cell: (it) => <Arguments of={it.details} />, isWide: true },
+  {
+    id: "details",
+    head: heads.details,
+    cell: (it) => <Arguments of={it.details} none="" />,
+    wraps: true,
+    grows: true,
+    isWide: true,
+  },
   { id: "address", head: heads.address, cell: (it) => it.address ?? format.NOTHING, isWide: true },
 ];
 
@@ -43,7 +50,7 @@ export function Audit() {
   return (
     <>
       <Head title={words.pages.audit} />
-      <form class="row" onSubmit={(event) => event.preventDefault()}>
+      <form class="row tight" onSubmit={(event) => event.preventDefault()}>
         {FILTERS.map((name) => (
           <TextField
             key={name}
@@ -67,7 +74,7 @@ export function Audit() {
           onText={(text) => show({ until: text, page: undefined })}
         />
       </form>
-      <Loaded of={query}>
+      <Loaded of={query} what={words.pages.audit}>
         {(told) => (
           <>
             <Table

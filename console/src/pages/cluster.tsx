@@ -9,8 +9,9 @@ import { role } from "../core/session";
 import { nodes as liveNodes } from "../live/stream";
 import type { Node, Reconciled } from "../types";
 import { History } from "../ui/history";
-import { Card, Facts, Head, Loaded, Tag } from "../ui/parts";
-import { Table, type Column } from "../ui/table";
+import { ListCard } from "../ui/list";
+import { Card, Facts, Head, Tag } from "../ui/parts";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 import { Definitions } from "./cluster/definitions";
 
@@ -54,14 +55,13 @@ const NODES: readonly Column<Node>[] = [
     id: "connections",
     head: words.pages.connections,
     by: (it) => it.sockets_used,
-    cell: (it) => format.count(it.sockets_used),
     isNumber: true,
     isWide: true,
   },
   {
     id: "processors",
     head: heads.processors,
-    cell: (it) => format.count(it.processors),
+    by: (it) => it.processors,
     isNumber: true,
     isWide: true,
   },
@@ -113,22 +113,17 @@ export function Cluster() {
           />
         </Card>
       )}
-      <Card title={TEXTS.nodes}>
-        <Loaded of={query}>
-          {(told) => (
-            <Table
-              id="n"
-              label={TEXTS.nodes}
-              columns={NODES}
-              rows={rows(told)}
-              keyOf={(it) => it.name}
-              order="name"
-              isMain
-              empty={<p>{words.none}</p>}
-            />
-          )}
-        </Loaded>
-      </Card>
+      <ListCard
+        id="n"
+        title={TEXTS.nodes}
+        of={query}
+        rows={rows}
+        columns={NODES}
+        keyOf={(it) => it.name}
+        order="name"
+        isMain
+        empty={<p>{words.none}</p>}
+      />
       <History
         path={node === "" ? "/millrace/history" : path("millrace", "history", "nodes", node)}
         drawn={DRAWN}
@@ -174,22 +169,16 @@ const leaderOf = (group: Group): string | undefined =>
   group.replicas.find(({ leads }) => leads)?.node;
 
 function Groups() {
-  const query = useQuery<Reconciled>("/millrace/reconcile", 30_000);
   return (
-    <Card title={TEXTS.groups}>
-      <Loaded of={query}>
-        {(told) => (
-          <Table
-            id="g"
-            label={TEXTS.groups}
-            columns={GROUPS}
-            rows={told.groups}
-            keyOf={(it) => String(it.group)}
-            order="group"
-            empty={<p>{words.none}</p>}
-          />
-        )}
-      </Loaded>
-    </Card>
+    <ListCard
+      id="g"
+      title={TEXTS.groups}
+      of={useQuery<Reconciled>("/millrace/reconcile", 30_000)}
+      rows={(told) => told.groups}
+      columns={GROUPS}
+      keyOf={(it) => String(it.group)}
+      order="group"
+      empty={<p>{words.none}</p>}
+    />
   );
 }

@@ -4,13 +4,14 @@ import { said } from "../core/place";
 import { useQuery } from "../core/query";
 import { now } from "../core/visible";
 import type { Channel, Connection, Consumer } from "../types";
-import { Arguments, Card, Facts, Head, Loaded, QueueLink } from "../ui/parts";
-import { Table, type Column } from "../ui/table";
+import { ListCard } from "../ui/list";
+import { Arguments, Card, Facts, Head, Loaded } from "../ui/parts";
 import { words } from "../words";
 import { CHANNEL_COLUMNS } from "./channels";
 import { State } from "./connections";
+import { CONSUMED_QUEUE } from "./consumers";
 import { CloseConnection } from "./held/holder";
-import { CONSUMER_COLUMNS } from "./queue/consumers";
+import { CONSUMER_COLUMNS, keyOfConsumer } from "./queue/consumers";
 
 const TEXTS = words.connections;
 const { heads } = TEXTS;
@@ -23,7 +24,9 @@ export function ConnectionPage() {
       <Head title={query.data?.user_provided_name ?? name}>
         {query.data && <CloseConnection name={name} user={query.data.user} />}
       </Head>
-      <Loaded of={query}>{(connection) => <About connection={connection} />}</Loaded>
+      <Loaded of={query} what={TEXTS.about}>
+        {(connection) => <About connection={connection} />}
+      </Loaded>
       <Channels name={name} />
       <Consumers name={name} />
     </>
@@ -55,43 +58,32 @@ function About({ connection: it }: { connection: Connection }) {
 }
 
 function Channels({ name }: { name: string }) {
-  const { data } = useQuery<Channel[]>(path("connections", name, "channels"), 3_000);
   return (
-    <Card title={words.pages.channels}>
-      <Table
-        id="h"
-        label={words.pages.channels}
-        columns={CHANNEL_COLUMNS}
-        rows={data ?? []}
-        keyOf={(it) => it.name}
-        order="number"
-        empty={<p>{words.channels.nobody}</p>}
-      />
-    </Card>
+    <ListCard
+      id="h"
+      title={words.pages.channels}
+      of={useQuery<Channel[]>(path("connections", name, "channels"), 3_000)}
+      rows={(all) => all}
+      columns={CHANNEL_COLUMNS}
+      keyOf={(it) => it.name}
+      order="number"
+      empty={<p>{words.channels.nobody}</p>}
+    />
   );
 }
 
-const QUEUE: Column<Consumer> = {
-  id: "queue",
-  head: words.consumers.heads.queue,
-  by: (it) => it.queue.name,
-  cell: ({ queue }) => <QueueLink vhost={queue.vhost} name={queue.name} />,
-};
-
-const CONSUMERS = [QUEUE, ...CONSUMER_COLUMNS.filter((it) => it.id !== "connection")];
+const CONSUMERS = [CONSUMED_QUEUE, ...CONSUMER_COLUMNS.filter((it) => it.id !== "connection")];
 
 function Consumers({ name }: { name: string }) {
-  const { data } = useQuery<Consumer[]>("/consumers", 3_000);
   return (
-    <Card title={words.pages.consumers}>
-      <Table
-        id="m"
-        label={words.pages.consumers}
-        columns={CONSUMERS}
-        rows={(data ?? []).filter((it) => it.channel_details.connection_name === name)}
-        keyOf={(it) => it.channel_details.name + it.consumer_tag}
-        empty={<p>{words.consumers.nobody}</p>}
-      />
-    </Card>
+    <ListCard
+      id="m"
+      title={words.pages.consumers}
+      of={useQuery<Consumer[]>("/consumers", 3_000)}
+      rows={(all) => all.filter((it) => it.channel_details.connection_name === name)}
+      columns={CONSUMERS}
+      keyOf={keyOfConsumer}
+      empty={<p>{words.consumers.nobody}</p>}
+    />
   );
 }

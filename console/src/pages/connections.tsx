@@ -1,13 +1,11 @@
-import * as format from "../core/format";
-import { listPath, useVhosts } from "../core/broker";
+import { path } from "../core/api";
 import { said } from "../core/place";
 import { useQuery } from "../core/query";
-import { now } from "../core/visible";
 import type { Connection } from "../types";
-import { Head, Loaded, Tag, connectionHref } from "../ui/parts";
-import { Search, VhostFilter, filterText, matches } from "../ui/search";
+import { ListPage, Nothing } from "../ui/list";
+import { Age, Tag, connectionHref } from "../ui/parts";
 import { Snippets } from "../ui/snippets";
-import { ColumnMenu, Table, type Column } from "../ui/table";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 import { CloseConnection } from "./held/holder";
 
@@ -32,8 +30,8 @@ const COLUMNS: readonly Column<Connection>[] = [
     cell: (it) => `${it.peer_host}:${it.peer_port}`,
     isWide: true,
   },
-  { id: "user", head: heads.user, by: (it) => it.user, cell: (it) => it.user },
-  { id: "vhost", head: words.vhost, by: (it) => it.vhost, cell: (it) => it.vhost, isWide: true },
+  { id: "user", head: heads.user, by: (it) => it.user },
+  { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
   { id: "state", head: heads.state, by: (it) => it.state, cell: (it) => <State of={it.state} /> },
   {
     id: "tls",
@@ -42,19 +40,11 @@ const COLUMNS: readonly Column<Connection>[] = [
     cell: (it) => (it.ssl ? words.yes : words.no),
     isWide: true,
   },
-  {
-    id: "channels",
-    head: heads.channels,
-    by: (it) => it.channels,
-    cell: (it) => format.count(it.channels),
-    isNumber: true,
-    isWide: true,
-  },
+  { id: "channels", head: heads.channels, by: (it) => it.channels, isNumber: true, isWide: true },
   {
     id: "consumers",
     head: heads.consumers,
     by: (it) => it.millrace?.consumers,
-    cell: (it) => format.count(it.millrace?.consumers),
     isNumber: true,
     isWide: true,
   },
@@ -62,20 +52,11 @@ const COLUMNS: readonly Column<Connection>[] = [
     id: "age",
     head: heads.age,
     by: (it) => -it.connected_at,
-    cell: (it) => (
-      <span title={format.time(it.connected_at)}>{format.ago(it.connected_at, now.value)}</span>
-    ),
+    cell: (it) => <Age at={it.connected_at} />,
     isNumber: true,
     isWide: true,
   },
-  {
-    id: "node",
-    head: heads.node,
-    by: (it) => it.node,
-    cell: (it) => it.node,
-    isWide: true,
-    isExtra: true,
-  },
+  { id: "node", head: heads.node, by: (it) => it.node, isWide: true, isExtra: true },
   {
     id: "close",
     head: "",
@@ -90,42 +71,22 @@ export function State({ of }: { of: string }) {
 }
 
 export function Connections() {
-  const query = useQuery<Connection[]>(
-    said("vhost") === "" ? "/connections" : `${listPath("vhosts")}/connections`,
-    3_000,
-  );
-  const filter = filterText();
+  const vhost = said("vhost");
+  const to = vhost === "" ? "/connections" : path("vhosts", vhost, "connections");
   return (
-    <>
-      <Head title={words.pages.connections}>
-        <Search label={words.pages.connections} />
-        <VhostFilter vhosts={useVhosts()} />
-        <ColumnMenu columns={COLUMNS} />
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.connections}
-            columns={COLUMNS}
-            rows={all.filter((it) =>
-              matches(filter, it.name, it.user_provided_name, it.user, it.vhost, it.state, it.node),
-            )}
-            keyOf={(it) => it.name}
-            order="name"
-            isMain
-            empty={all.length > 0 ? <p>{words.noneMatch}</p> : <Nobody />}
-          />
-        )}
-      </Loaded>
-    </>
-  );
-}
-
-function Nobody() {
-  return (
-    <>
-      <h2>{TEXTS.nobody}</h2>
-      <Snippets />
-    </>
+    <ListPage
+      title={words.pages.connections}
+      of={useQuery<Connection[]>(to, 3_000)}
+      texts={(it) => [it.name, it.user_provided_name, it.user, it.vhost, it.state, it.node]}
+      columns={COLUMNS}
+      keyOf={(it) => it.name}
+      order="name"
+      isOfVhosts
+      empty={
+        <Nothing text={TEXTS.nobody}>
+          <Snippets />
+        </Nothing>
+      }
+    />
   );
 }

@@ -26,7 +26,9 @@ export function DeadLetters() {
   return (
     <>
       <Head title={words.pages.dead} />
-      <Loaded of={query}>{(queues) => <Desk queues={queues} />}</Loaded>
+      <Loaded of={query} what={words.pages.dead}>
+        {(queues) => <Desk queues={queues} />}
+      </Loaded>
       <Retries />
     </>
   );
@@ -91,7 +93,6 @@ function columns(
       id: "count",
       head: heads.count,
       by: (it) => it.count,
-      cell: (it) => format.count(it.count),
       isNumber: true,
     },
     {
@@ -113,7 +114,6 @@ function columns(
       head: heads.retries,
       title: TEXTS.retriesTitle,
       by: (it) => it.retries_max,
-      cell: (it) => format.count(it.retries_max),
       isNumber: true,
       isWide: true,
     },
@@ -169,7 +169,7 @@ function Groups({ vhost, name }: { vhost: string; name: string }) {
         )
       }
     >
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(told) => (
           <>
             <p class="dim">{told.whole ? TEXTS.seen(told.seen) : TEXTS.seenPart(told.seen)}</p>
@@ -219,6 +219,9 @@ function Retries() {
   );
 }
 
+/** Whether all that was meant was sent: then there is no more to tell. */
+const isWhole = ({ state, stay, gone }: Retry): boolean => state === "done" && stay + gone === 0;
+
 function RetryRow({ retry }: { retry: Retry }) {
   const { isBusy, run } = useAct();
   const stop = () =>
@@ -234,7 +237,7 @@ function RetryRow({ retry }: { retry: Retry }) {
           </button>
         )}
       </p>
-      <RetryResult retry={retry} />
+      {!isWhole(retry) && <RetryResult retry={retry} />}
     </article>
   );
 }

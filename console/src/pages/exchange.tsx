@@ -1,6 +1,5 @@
 // One exchange: what it is bound to, and publishing with a look at the route.
 
-import { useState } from "preact/hooks";
 import { change, path } from "../core/api";
 import { go, said } from "../core/place";
 import { useQuery } from "../core/query";
@@ -8,6 +7,7 @@ import { role } from "../core/session";
 import type { Binding, Exchange } from "../types";
 import { BindForm, BindingList } from "../ui/bindings";
 import { Confirm } from "../ui/confirm";
+import { Opener } from "../ui/form";
 import { Arguments, Head, Loaded, Tag } from "../ui/parts";
 import { Publish } from "../ui/publish";
 import { Tabs, currentTab } from "../ui/tabs";
@@ -31,7 +31,7 @@ export function ExchangePage() {
           <Delete vhost={vhost} name={name} />
         )}
       </Head>
-      <Loaded of={query}>
+      <Loaded of={query} what={name || TEXTS.byDefault}>
         {(exchange) => (
           <>
             <p class="standing">
@@ -64,54 +64,37 @@ function Bindings({ vhost, name, mayChange }: { vhost: string; name: string; may
   return (
     <>
       {isDefault && <p>{TEXTS.defaultText}</p>}
-      <Loaded of={from}>
-        {(all) => (
-          <BindingList
-            id="f"
-            title={words.bindings.from(name || TEXTS.byDefault)}
-            bindings={all}
-            mayChange={mayChange}
-          />
-        )}
-      </Loaded>
+      <BindingList
+        id="f"
+        title={words.bindings.from(name || TEXTS.byDefault)}
+        of={from}
+        mayChange={mayChange}
+      />
       {mayChange && !isDefault && <BindForm vhost={vhost} exchange={name} />}
       {!isDefault && (
-        <Loaded of={to}>
-          {(all) => (
-            <BindingList
-              id="t"
-              title={words.bindings.to(name)}
-              bindings={all}
-              mayChange={mayChange}
-            />
-          )}
-        </Loaded>
+        <BindingList id="t" title={words.bindings.to(name)} of={to} mayChange={mayChange} />
       )}
     </>
   );
 }
 
 function Delete({ vhost, name }: { vhost: string; name: string }) {
-  const [isOpen, setOpen] = useState(false);
-  const { data } = useBindings(vhost, name, "source");
+  const { data = [] } = useBindings(vhost, name, "source");
   return (
-    <>
-      <button type="button" class="danger" onClick={() => setOpen(true)}>
-        {words.remove}…
-      </button>
-      {isOpen && (
+    <Opener verb={`${words.remove}…`} class="danger">
+      {(close) => (
         <Confirm
           title={TEXTS.deleteTitle(name)}
           name={name}
           verb={words.remove}
           done={TEXTS.deleted(name)}
           act={() => change("DELETE", path("exchanges", vhost, name))}
-          onClose={() => setOpen(false)}
+          onClose={close}
           onDone={() => go("/exchanges")}
         >
-          <p>{TEXTS.deleteText(data?.length ?? 0)}</p>
+          <p>{TEXTS.deleteText(data.length)}</p>
           <ul>
-            {(data ?? []).slice(0, 5).map((it) => (
+            {data.slice(0, 5).map((it) => (
               <li key={it.destination + it.properties_key}>
                 <code>{it.routing_key}</code> → {it.destination}
               </li>
@@ -119,6 +102,6 @@ function Delete({ vhost, name }: { vhost: string; name: string }) {
           </ul>
         </Confirm>
       )}
-    </>
+    </Opener>
   );
 }

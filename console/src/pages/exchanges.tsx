@@ -1,17 +1,22 @@
-import { useState } from "preact/hooks";
-import { listPath, useVhosts } from "../core/broker";
 import { change, path } from "../core/api";
-import { said } from "../core/place";
+import { listPath } from "../core/broker";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import type { Exchange } from "../types";
-import { useAct } from "../ui/act";
-import { Dialog } from "../ui/dialog";
-import { CheckField, SelectField, TextField } from "../ui/fields";
+import {
+  CheckField,
+  JsonField,
+  SelectField,
+  TextField,
+  VhostField,
+  same,
+  useFirstVhost,
+} from "../ui/fields";
+import { FormDialog, Opener, useDraft } from "../ui/form";
 import { jsonObject } from "../ui/json";
-import { Arguments, ExchangeLink, Head, Loaded, Tag } from "../ui/parts";
-import { Search, VhostFilter, filterText, matches } from "../ui/search";
-import { Table, type Column } from "../ui/table";
+import { ListPage } from "../ui/list";
+import { Arguments, ExchangeLink, Tag } from "../ui/parts";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 
 const TEXTS = words.exchanges;
@@ -24,21 +29,16 @@ const COLUMNS: readonly Column<Exchange>[] = [
     by: (it) => it.name,
     cell: (it) => <ExchangeLink vhost={it.vhost} name={it.name} />,
   },
-  { id: "vhost", head: words.vhost, by: (it) => it.vhost, cell: (it) => it.vhost, isWide: true },
-  { id: "type", head: heads.type, by: (it) => it.type, cell: (it) => it.type },
+  { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
+  { id: "type", head: heads.type, by: (it) => it.type },
   { id: "features", head: heads.features, cell: (it) => <Features of={it} />, isWide: true },
-  {
-    id: "policy",
-    head: heads.policy,
-    by: (it) => it.policy,
-    cell: (it) => it.policy ?? "",
-    isWide: true,
-  },
+  { id: "policy", head: heads.policy, by: (it) => it.policy, isWide: true },
   {
     id: "arguments",
     head: words.arguments,
-    cell: (it) => <Arguments of={it.arguments} />,
+    cell: (it) => <Arguments of={it.arguments} none="" />,
     isWide: true,
+    wraps: true,
   },
 ];
 
@@ -53,38 +53,24 @@ export function Features({ of }: { of: Exchange }) {
 }
 
 export function Exchanges() {
-  const vhosts = useVhosts();
-  const query = useQuery<Exchange[]>(listPath("exchanges"), 15_000);
-  const [isMaking, setMaking] = useState(false);
-  const filter = filterText();
   return (
-    <>
-      <Head title={words.pages.exchanges}>
-        <Search label={words.pages.exchanges} />
-        <VhostFilter vhosts={vhosts} />
-        {role.value.changes && (
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            {TEXTS.make}
-          </button>
-        )}
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.exchanges}
-            columns={COLUMNS}
-            rows={all.filter((it) =>
-              matches(filter, it.name || TEXTS.byDefault, it.vhost, it.type, it.policy),
-            )}
-            keyOf={(it) => `${it.vhost}\u0000${it.name}`}
-            order="vhost,name"
-            isMain
-            empty={<p>{words.noneMatch}</p>}
-          />
-        )}
-      </Loaded>
-      {isMaking && <Declare vhosts={vhosts} onClose={() => setMaking(false)} />}
-    </>
+    <ListPage
+      title={words.pages.exchanges}
+      of={useQuery<Exchange[]>(listPath("exchanges"), 15_000)}
+      texts={(it) => [it.name || TEXTS.byDefault, it.vhost, it.type, it.policy]}
+      columns={COLUMNS}
+      keyOf={(it) => `${it.vhost}\u0000${it.name}`}
+      order="vhost,name"
+      isOfVhosts
+      actions={
+        role.value.changes && (
+          <Opener verb={TEXTS.make} class="primary">
+            {(close) => <Declare onClose={close} />}
+          </Opener>
+        )
+      }
+      empty={<p>{words.noneMatch}</p>}
+    />
   );
 }
 
@@ -101,55 +87,46 @@ const TYPES = [
   "x-recent-history",
 ];
 
-function Declare({ vhosts, onClose }: { vhosts: readonly string[]; onClose: () => void }) {
-  const [vhost, setVhost] = useState(said("vhost") || (vhosts[0] ?? "/"));
-  const [name, setName] = useState("");
-  const [type, setType] = useState("topic");
-  const [internal, setInternal] = useState(false);
-  const [more, setMore] = useState("");
-  const { isBusy, run } = useAct();
-  const table = jsonObject(more);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = { type, durable: true, internal, arguments: table };
-    if (
-      table &&
-      (await run(() => change("PUT", path("exchanges", vhost, name), body), TEXTS.made(name)))
-    )
-      onClose();
-  };
+function Declare({ onClose }: { onClose: () => void }) {
+  const first = useFirstVhost();
+  const [draft, put] = useDraft({
+    vhost: first,
+    name: "",
+    type: "topic",
+    internal: false,
+    more: "",
+  });
+  const { vhost, name, type, internal } = draft;
+  const table = jsonObject(draft.more);
+  const body = { type, durable: true, internal, arguments: table };
   return (
-    <Dialog title={TEXTS.make} onClose={onClose}>
-      <form onSubmit={(event) => void submit(event)}>
-        <SelectField
-          label={words.vhost}
-          value={vhost}
-          options={vhosts.map((it) => [it, it])}
-          onChoose={setVhost}
-        />
-        <TextField label={words.name} required value={name} onText={setName} />
-        <SelectField
-          label={heads.type}
-          value={type}
-          options={TYPES.map((it) => [it, it])}
-          onChoose={setType}
-        />
-        <CheckField label={TEXTS.internalLabel} checked={internal} onCheck={setInternal} />
-        <TextField
-          label={words.arguments}
-          hint={table ? TEXTS.argumentsHint : words.errors.json}
-          value={more}
-          onText={setMore}
-        />
-        <footer>
-          <button type="button" onClick={onClose}>
-            {words.cancel}
-          </button>
-          <button type="submit" class="primary" disabled={isBusy || !table}>
-            {words.queues.declare.verb}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={TEXTS.make}
+      verb={words.queues.declare.verb}
+      isReady={table !== undefined}
+      act={() => change("PUT", path("exchanges", vhost, name), body)}
+      done={TEXTS.made(name)}
+      onClose={onClose}
+    >
+      <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />
+      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+      <SelectField
+        label={heads.type}
+        value={type}
+        options={same(TYPES)}
+        onChoose={(it) => put({ type: it })}
+      />
+      <CheckField
+        label={TEXTS.internalLabel}
+        checked={internal}
+        onCheck={(it) => put({ internal: it })}
+      />
+      <JsonField
+        label={words.arguments}
+        hint={TEXTS.argumentsHint}
+        value={draft.more}
+        onText={(more) => put({ more })}
+      />
+    </FormDialog>
   );
 }

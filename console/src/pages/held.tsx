@@ -5,13 +5,15 @@ import * as format from "../core/format";
 import { href, said } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
-import { now } from "../core/visible";
 import { queues } from "../live/stream";
 import type { Channel, Consumer, Message, Messages } from "../types";
-import { Card, Head, Loaded, QueueLink, connectionHref } from "../ui/parts";
+import { ListCard } from "../ui/list";
+import { Age, Card, Head, Loaded, connectionHref } from "../ui/parts";
 import { Table, type Column } from "../ui/table";
 import { words } from "../words";
+import { CONSUMED_QUEUE } from "./consumers";
 import { CloseConnection, HolderOf } from "./held/holder";
+import { keyOfConsumer } from "./queue/consumers";
 import { messagesPath } from "./queue/looked";
 
 const TEXTS = words.held;
@@ -30,19 +32,8 @@ export function Held() {
 }
 
 const CONSUMERS: readonly Column<Consumer>[] = [
-  {
-    id: "queue",
-    head: heads.queue,
-    by: (it) => it.queue.name,
-    cell: ({ queue }) => <QueueLink vhost={queue.vhost} name={queue.name} />,
-  },
-  {
-    id: "held",
-    head: heads.held,
-    by: (it) => it.millrace?.held,
-    cell: (it) => format.count(it.millrace?.held),
-    isNumber: true,
-  },
+  CONSUMED_QUEUE,
+  { id: "held", head: heads.held, by: (it) => it.millrace?.held, isNumber: true },
   {
     id: "messages",
     head: "",
@@ -51,13 +42,7 @@ const CONSUMERS: readonly Column<Consumer>[] = [
         <a href={href("/held", { vhost: queue.vhost, name: queue.name })}>{TEXTS.see}</a>
       ),
   },
-  {
-    id: "tag",
-    head: heads.tag,
-    by: (it) => it.consumer_tag,
-    cell: (it) => it.consumer_tag,
-    isWide: true,
-  },
+  { id: "tag", head: heads.tag, by: (it) => it.consumer_tag, isWide: true },
   {
     id: "connection",
     head: heads.connection,
@@ -67,20 +52,8 @@ const CONSUMERS: readonly Column<Consumer>[] = [
     ),
     isWide: true,
   },
-  {
-    id: "host",
-    head: heads.host,
-    by: (it) => it.channel_details.peer_host,
-    cell: (it) => it.channel_details.peer_host,
-    isWide: true,
-  },
-  {
-    id: "user",
-    head: heads.user,
-    by: (it) => it.channel_details.user,
-    cell: (it) => it.channel_details.user,
-    isWide: true,
-  },
+  { id: "host", head: heads.host, by: (it) => it.channel_details.peer_host, isWide: true },
+  { id: "user", head: heads.user, by: (it) => it.channel_details.user, isWide: true },
   {
     id: "close",
     head: "",
@@ -89,36 +62,24 @@ const CONSUMERS: readonly Column<Consumer>[] = [
 ];
 
 function HoldingConsumers() {
-  const query = useQuery<Consumer[]>("/consumers", 3_000);
   return (
-    <Card title={TEXTS.consumers}>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={TEXTS.consumers}
-            columns={CONSUMERS}
-            rows={all.filter((it) => (it.millrace?.held ?? 0) > 0)}
-            keyOf={(it) => it.channel_details.name + it.consumer_tag}
-            order="-held"
-            isMain
-            empty={<p>{TEXTS.nobody}</p>}
-          />
-        )}
-      </Loaded>
-    </Card>
+    <ListCard
+      title={TEXTS.consumers}
+      of={useQuery<Consumer[]>("/consumers", 3_000)}
+      rows={(all) => all.filter((it) => (it.millrace?.held ?? 0) > 0)}
+      columns={CONSUMERS}
+      keyOf={keyOfConsumer}
+      order="-held"
+      isMain
+      empty={<p>{TEXTS.nobody}</p>}
+    />
   );
 }
 
 const CHANNELS: readonly Column<Channel>[] = [
-  { id: "name", head: heads.channel, by: (it) => it.name, cell: (it) => it.name },
-  {
-    id: "unacked",
-    head: heads.held,
-    by: (it) => it.messages_unacknowledged,
-    cell: (it) => format.count(it.messages_unacknowledged),
-    isNumber: true,
-  },
-  { id: "user", head: heads.user, by: (it) => it.user, cell: (it) => it.user, isWide: true },
+  { id: "name", head: heads.channel, by: (it) => it.name },
+  { id: "unacked", head: heads.held, by: (it) => it.messages_unacknowledged, isNumber: true },
+  { id: "user", head: heads.user, by: (it) => it.user, isWide: true },
   {
     id: "close",
     head: "",
@@ -128,23 +89,17 @@ const CHANNELS: readonly Column<Channel>[] = [
 
 /** Channels hold what was fetched with `basic.get`, which no consumer has. */
 function HoldingChannels() {
-  const query = useQuery<Channel[]>("/channels", 3_000);
   return (
-    <Card title={TEXTS.channels}>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            id="c"
-            label={TEXTS.channels}
-            columns={CHANNELS}
-            rows={all.filter((it) => it.messages_unacknowledged > 0)}
-            keyOf={(it) => it.name}
-            order="-unacked"
-            empty={<p>{TEXTS.nobody}</p>}
-          />
-        )}
-      </Loaded>
-    </Card>
+    <ListCard
+      id="c"
+      title={TEXTS.channels}
+      of={useQuery<Channel[]>("/channels", 3_000)}
+      rows={(all) => all.filter((it) => it.messages_unacknowledged > 0)}
+      columns={CHANNELS}
+      keyOf={(it) => it.name}
+      order="-unacked"
+      empty={<p>{TEXTS.nobody}</p>}
+    />
   );
 }
 
@@ -153,12 +108,15 @@ const MESSAGES: readonly Column<Message>[] = [
     id: "age",
     head: heads.age,
     by: (it) => it.enqueued_at,
-    cell: (it) => (
-      <span title={format.time(it.enqueued_at)}>{format.ago(it.enqueued_at, now.value)}</span>
-    ),
+    cell: (it) => <Age at={it.enqueued_at} />,
   },
-  { id: "key", head: heads.key, cell: (it) => it.routing_key, isWide: true },
-  { id: "holder", head: heads.holder, cell: (it) => it.holder && <HolderOf holder={it.holder} /> },
+  { id: "key", head: heads.key, by: (it) => it.routing_key, isWide: true },
+  {
+    id: "holder",
+    head: heads.holder,
+    cell: (it) => it.holder && <HolderOf holder={it.holder} />,
+    wraps: true,
+  },
   {
     id: "close",
     head: "",
@@ -180,7 +138,7 @@ function HeldOf({ vhost, name }: { vhost: string; name: string }) {
   const unacked = queues().find(vhost, name)?.unacked;
   return (
     <Card
-      title={TEXTS.of(name, format.count(unacked))}
+      title={TEXTS.of(name, unacked === undefined ? "" : format.count(unacked))}
       aside={<a href="/held">{TEXTS.allQueues}</a>}
     >
       {partitions && (
@@ -193,7 +151,7 @@ function HeldOf({ vhost, name }: { vhost: string; name: string }) {
           ))}
         </p>
       )}
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(told) => (
           <Table
             id="m"

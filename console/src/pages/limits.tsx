@@ -3,8 +3,9 @@ import { useQuery } from "../core/query";
 import { useVhosts } from "../core/broker";
 import { role } from "../core/session";
 import type { Limits, User } from "../types";
-import { Card, Head, Loaded } from "../ui/parts";
-import { Table, type Column } from "../ui/table";
+import { ListCard } from "../ui/list";
+import { Head, Loaded } from "../ui/parts";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 import { userHref } from "./users";
 import { LimitsOf } from "./users/limits";
@@ -34,7 +35,7 @@ export function LimitsPage() {
   return (
     <>
       <Head title={words.pages.limits} />
-      <Loaded of={limits}>
+      <Loaded of={limits} what={words.pages.limits}>
         {(all) => (
           <div class="columns">
             {vhosts.map((vhost) => (
@@ -50,21 +51,16 @@ export function LimitsPage() {
           </div>
         )}
       </Loaded>
-      <Card title={TEXTS.ofUsers}>
-        <Loaded of={users}>
-          {(all) => (
-            <Table
-              label={TEXTS.ofUsers}
-              columns={COLUMNS}
-              rows={all}
-              keyOf={(it) => it.name}
-              order="name"
-              isMain
-              empty={null}
-            />
-          )}
-        </Loaded>
-      </Card>
+      <ListCard
+        title={TEXTS.ofUsers}
+        of={users}
+        rows={(all) => all}
+        columns={COLUMNS}
+        keyOf={(it) => it.name}
+        order="name"
+        isMain
+        empty={null}
+      />
     </>
   );
 }

@@ -2,7 +2,6 @@
 
 import { useState } from "preact/hooks";
 import { change, path, withAsked } from "../core/api";
-import { useVhosts } from "../core/broker";
 import * as format from "../core/format";
 import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
@@ -10,9 +9,11 @@ import { role } from "../core/session";
 import type { Lock } from "../types";
 import { Confirm } from "../ui/confirm";
 import { Dialog } from "../ui/dialog";
-import { Copy, Facts, Head, Loaded, Tag } from "../ui/parts";
-import { Search, filterText, matches } from "../ui/search";
-import { Table, type Column } from "../ui/table";
+import { useFirstVhost } from "../ui/fields";
+import { ListPage, Nothing } from "../ui/list";
+import { Copy, Facts, Loaded, Tag } from "../ui/parts";
+import { VhostSelect } from "../ui/search";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 
 const TEXTS = words.locks;
@@ -20,119 +21,93 @@ const { heads } = TEXTS;
 
 const lockPath = (lock: Lock): string => path("millrace", "locks", lock.vhost, lock.name);
 
-function columns(onRelease: ((lock: Lock) => void) | undefined): Column<Lock>[] {
-  const shown: Column<Lock>[] = [
-    {
-      id: "name",
-      head: words.name,
-      by: (it) => it.name,
-      cell: (it) => (
-        <button type="button" class="link" onClick={() => show({ lock: it.name }, "push")}>
-          {it.name}
-        </button>
-      ),
-    },
-    {
-      id: "held",
-      head: heads.state,
-      by: (it) => it.held,
-      cell: (it) => <Tag tone={it.held ? "good" : "calm"}>{it.held ? TEXTS.held : TEXTS.free}</Tag>,
-    },
-    { id: "owner", head: heads.owner, by: (it) => it.owner, cell: (it) => it.owner ?? "" },
-    {
-      id: "left",
-      head: heads.left,
-      by: (it) => it.left_ms,
-      cell: (it) => format.duration(it.left_ms),
-      isNumber: true,
-      isWide: true,
-    },
-    {
-      id: "token",
-      head: heads.token,
-      by: (it) => it.token,
-      cell: (it) => format.count(it.token),
-      isNumber: true,
-      isWide: true,
-    },
-    {
-      id: "value",
-      head: heads.value,
-      cell: (it) => (it.version > 0 ? words.yes : words.no),
-      isWide: true,
-    },
-  ];
-  const release = (it: Lock) =>
-    it.held && (
-      <button type="button" class="small danger" onClick={() => onRelease?.(it)}>
-        {TEXTS.release}…
+const COLUMNS: readonly Column<Lock>[] = [
+  {
+    id: "name",
+    head: words.name,
+    by: (it) => it.name,
+    cell: (it) => (
+      <button type="button" class="link" onClick={() => show({ lock: it.name }, "push")}>
+        {it.name}
       </button>
-    );
-  return onRelease ? [...shown, { id: "release", head: "", cell: release }] : shown;
-}
+    ),
+  },
+  {
+    id: "held",
+    head: heads.state,
+    by: (it) => it.held,
+    cell: (it) => <Tag tone={it.held ? "good" : "calm"}>{it.held ? TEXTS.held : TEXTS.free}</Tag>,
+  },
+  { id: "owner", head: heads.owner, by: (it) => it.owner },
+  {
+    id: "left",
+    head: heads.left,
+    by: (it) => it.left_ms,
+    cell: (it) => format.duration(it.left_ms),
+    isNumber: true,
+    isWide: true,
+  },
+  { id: "token", head: heads.token, by: (it) => it.token, isNumber: true, isWide: true },
+  {
+    id: "value",
+    head: heads.value,
+    cell: (it) => (it.version > 0 ? words.yes : words.no),
+    isWide: true,
+  },
+];
 
 export function Locks() {
-  const vhosts = useVhosts();
-  const vhost = said("vhost") || (vhosts[0] ?? "/");
+  const vhost = useFirstVhost();
   const query = useQuery<Lock[]>(path("millrace", "locks", vhost), 3_000);
   const [released, setReleased] = useState<Lock | undefined>(undefined);
-  const filter = filterText();
-  const { administrates, changes } = role.value;
+  const mayRelease = role.value.administrates && role.value.changes;
   const open = query.data?.find((it) => it.name === said("lock"));
+  const release: Column<Lock> = {
+    id: "release",
+    head: "",
+    cell: (it) =>
+      it.held && (
+        <button type="button" class="small danger" onClick={() => setReleased(it)}>
+          {TEXTS.release}…
+        </button>
+      ),
+  };
   return (
     <>
-      <Head title={words.pages.locks}>
-        <Search label={words.pages.locks} />
-        <select
-          aria-label={words.vhost}
-          value={vhost}
-          onChange={(event) => show({ vhost: event.currentTarget.value })}
-        >
-          {vhosts.map((it) => (
-            <option key={it} value={it} selected={it === vhost}>
-              {it}
-            </option>
-          ))}
-        </select>
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.locks}
-            columns={columns(administrates && changes ? setReleased : undefined)}
-            rows={all.filter((it) => matches(filter, it.name, it.owner))}
-            keyOf={(it) => it.name}
-            order="name"
-            isMain
-            empty={all.length > 0 ? <p>{words.noneMatch}</p> : <Nothing />}
-          />
-        )}
-      </Loaded>
+      <ListPage
+        title={words.pages.locks}
+        of={query}
+        texts={(it) => [it.name, it.owner]}
+        columns={mayRelease ? [...COLUMNS, release] : COLUMNS}
+        keyOf={(it) => it.name}
+        order="name"
+        actions={<VhostSelect value={vhost} />}
+        empty={
+          <Nothing text={TEXTS.nothing}>
+            <p>{TEXTS.nothingMore}</p>
+            <pre tabIndex={0}>{TEXTS.snippet}</pre>
+            <Copy text={TEXTS.snippet} />
+          </Nothing>
+        }
+      />
       {open && <One lock={open} />}
-      {released && (
-        <Confirm
-          title={TEXTS.releaseTitle(released.name)}
-          name={released.name}
-          verb={TEXTS.release}
-          done={TEXTS.released(released.name)}
-          act={() => change("DELETE", withAsked(lockPath(released), { force: true }))}
-          onClose={() => setReleased(undefined)}
-        >
-          <p>{TEXTS.releaseText(released.owner ?? "", format.duration(released.left_ms))}</p>
-        </Confirm>
-      )}
+      {released && <Release lock={released} onClose={() => setReleased(undefined)} />}
     </>
   );
 }
 
-function Nothing() {
+function Release({ lock, onClose }: { lock: Lock; onClose: () => void }) {
   return (
-    <>
-      <h2>{TEXTS.nothing}</h2>
-      <p>{TEXTS.nothingMore}</p>
-      <pre tabIndex={0}>{TEXTS.snippet}</pre>
-      <Copy text={TEXTS.snippet} />
-    </>
+    <Confirm
+      title={TEXTS.releaseTitle(lock.name)}
+      name={lock.name}
+      verb={TEXTS.release}
+      done={TEXTS.released(lock.name)}
+      act={() => change("DELETE", withAsked(lockPath(lock), { force: true }))}
+      onClose={onClose}
+    >
+      <p>{TEXTS.releaseText(lock.owner ?? "", format.duration(lock.left_ms))}</p>
+    </Confirm>
   );
 }
 
@@ -141,7 +116,7 @@ function One({ lock }: { lock: Lock }) {
   const query = useQuery<Lock>(lockPath(lock), 3_000);
   return (
     <Dialog title={lock.name} onClose={() => show({ lock: undefined })}>
-      <Loaded of={query}>
+      <Loaded of={query} what={lock.name}>
         {(told) => (
           <>
             <Facts

@@ -7,11 +7,11 @@ import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { now } from "../core/visible";
 import { messagesOf, type QueueRow } from "../live/board";
-import { isTold, queues, totals } from "../live/stream";
+import { isTold, queues, queuesQuery, totals } from "../live/stream";
 import type { Count } from "../live/totals";
 import { type Alike, keyOfProblem, worstFirst } from "../core/problems";
 import type { Problem, Problems, Series } from "../types";
-import { Card, Head, Loaded, Loading, QueueLink, Tag, queueHref } from "../ui/parts";
+import { Card, Head, Loaded, QueueLink, Tag, queueHref } from "../ui/parts";
 import { Snippets } from "../ui/snippets";
 import { Spark } from "../ui/spark";
 import { words } from "../words";
@@ -26,10 +26,14 @@ export function OverviewPage() {
   return (
     <>
       <Head title={words.pages.overview} />
-      <Loaded of={problems}>{(told) => <Wrong told={told} />}</Loaded>
+      <Loaded of={problems} what={TEXTS.problems}>
+        {(told) => <Wrong told={told} />}
+      </Loaded>
       <Rates />
       <Totals />
-      <Busiest />
+      <Loaded of={queuesQuery()} what={words.pages.queues}>
+        {(board) => <Busiest rows={[...board.rows.values()]} />}
+      </Loaded>
     </>
   );
 }
@@ -177,9 +181,7 @@ function top(rows: readonly QueueRow[], value: (row: QueueRow) => number): Queue
   return some.sort((one, other) => value(other) - value(one)).slice(0, LISTED_MAX);
 }
 
-function Busiest() {
-  if (!isTold.value) return <Loading />;
-  const rows = [...queues().rows.values()];
+function Busiest({ rows }: { rows: QueueRow[] }) {
   if (rows.length === 0) {
     return (
       <Card title={words.queues.empty}>

@@ -49,7 +49,7 @@ export function QueuePage() {
   return (
     <>
       <Head title={name}>{query.data && <Actions queue={query.data} />}</Head>
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(queue) => {
           const tabs = tabsOf(queue);
           return (

@@ -7,16 +7,19 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { keyOf, messagesOf, type QueueRow } from "../live/board";
-import { isTold, queues, turn } from "../live/stream";
+import { isTold, queues, queuesQuery, turn } from "../live/stream";
 import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
-import { Head, Loading, QueueLink, Tag } from "../ui/parts";
+import { Opener } from "../ui/form";
+import { Nothing } from "../ui/list";
+import { Head, Loaded, QueueLink, Tag } from "../ui/parts";
 import { Search, VhostFilter, filterText, matches } from "../ui/search";
 import { Snippets } from "../ui/snippets";
 import { Spark } from "../ui/spark";
 import { ColumnMenu, Table, type Column } from "../ui/table";
 import { words } from "../words";
 import { Bulk } from "./queues/bulk";
+import { Oldest } from "./queue/oldest";
 import { Declare } from "./queues/declare";
 
 const TEXTS = words.queues;
@@ -24,7 +27,7 @@ const { columns: HEADS } = TEXTS;
 
 /** What the stream does not tell. */
 const MORE =
-  "name,vhost,type,durable,policy,paused,paused_by,state,node,message_bytes_ready,partitions,exclusive";
+  "name,vhost,type,durable,policy,paused,paused_by,paused_at,state,node,message_bytes_ready,partitions,exclusive";
 
 /** A list of all queues is much to ask for: of many queues more seldom. */
 const MORE_MS = 15_000;
@@ -37,23 +40,37 @@ interface Shown {
 }
 
 const COLUMNS: readonly Column<Shown>[] = [
-  { id: "name", head: HEADS.name, by: ({ row }) => row.name, cell: (it) => <Name of={it} /> },
+  {
+    id: "name",
+    head: HEADS.name,
+    by: ({ row }) => row.name,
+    cell: (it) => <Name of={it} />,
+    grows: true,
+  },
   {
     id: "vhost",
     head: HEADS.vhost,
     by: ({ row }) => row.vhost,
-    cell: ({ row }) => row.vhost,
     isWide: true,
   },
   {
     id: "type",
     head: HEADS.type,
     by: ({ more }) => more?.type,
-    cell: ({ more }) => more?.type ?? "",
+    cell: ({ more }) => (
+      <>
+        {more?.type}
+        {more?.partitions && (
+          <span class="dim" title={TEXTS.partitions(more.partitions.length)}>
+            {TEXTS.times(more.partitions.length)}
+          </span>
+        )}
+      </>
+    ),
     isWide: true,
   },
   number("ready", ({ row }) => row.ready),
-  number("unacked", ({ row }) => row.unacked),
+  { ...number("unacked", ({ row }) => row.unacked), isWide: true },
   { ...number("messages", ({ row }) => messagesOf(row)), isWide: true, isExtra: true },
   {
     id: "trend",
@@ -64,11 +81,24 @@ const COLUMNS: readonly Column<Shown>[] = [
   },
   { ...number("in", ({ row }) => row.inRate, format.rate), isWide: true },
   { ...number("out", ({ row }) => row.outRate, format.rate), isWide: true },
-  { ...number("growth", ({ row }) => row.inRate - row.outRate, format.change), isWide: true },
+  {
+    ...number("growth", ({ row }) => row.inRate - row.outRate, format.change),
+    isWide: true,
+    isExtra: true,
+  },
   number("consumers", ({ row }) => row.consumers),
   { ...number("bytes", ({ more }) => more?.message_bytes_ready, format.bytes), isWide: true },
   { ...number("delayed", ({ row }) => row.delayed), isWide: true, isExtra: true },
   { ...number("leaving", ({ row }) => row.leaving), isWide: true, isExtra: true },
+  {
+    id: "oldest",
+    head: HEADS.oldest,
+    title: TEXTS.titles.oldest,
+    cell: ({ row }) => <Oldest queue={row} ready={row.ready} />,
+    isNumber: true,
+    isWide: true,
+    isExtra: true,
+  },
   text("policy", ({ more }) => more?.policy),
   text("node", ({ more }) => more?.node),
 ];
@@ -93,7 +123,7 @@ function number(
 }
 
 function text(id: keyof typeof HEADS, by: (it: Shown) => string | null | undefined): Column<Shown> {
-  return { id, head: HEADS[id], by, cell: (it) => by(it) ?? "", isWide: true, isExtra: true };
+  return { id, head: HEADS[id], by, isWide: true, isExtra: true };
 }
 
 function Name({ of: { row, more } }: { of: Shown }) {
@@ -101,8 +131,11 @@ function Name({ of: { row, more } }: { of: Shown }) {
     <>
       <QueueLink vhost={row.vhost} name={row.name} />
       {row.isDown && <Tag tone="bad">{TEXTS.down}</Tag>}
-      {more?.paused && <Tag tone="warn">{TEXTS.pausedBy(more.paused_by ?? "")}</Tag>}
-      {more?.partitions && <Tag>{TEXTS.partitions(more.partitions.length)}</Tag>}
+      {more?.paused && (
+        <Tag tone="warn" title={words.since(format.time(more.paused_at))}>
+          {TEXTS.pausedBy(more.paused_by ?? "")}
+        </Tag>
+      )}
     </>
   );
 }
@@ -129,13 +162,14 @@ function useMore(): Map<string, Queue> {
   );
 }
 
+const isNotVhost = ({ id }: Column<Shown>): boolean => id !== "vhost";
+
 const keyOfShown = ({ row }: Shown): string => keyOf(row.vhost, row.name);
 
 export function Queues() {
   const more = useMore();
   const vhosts = useVhosts();
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
-  const [isMaking, setMaking] = useState(false);
   void turn.value;
   const [vhost, filter, kind] = [said("vhost"), filterText(), said("only")];
   const wanted = FILTERS[isFilter(kind) ? kind : ""];
@@ -146,16 +180,18 @@ export function Queues() {
     .filter(({ row, more: it }) => matches(filter, row.name, row.vhost, it?.type, it?.policy));
   const picked = shown.filter((it) => selected.has(keyOfShown(it)));
   const mayChange = role.value.changes;
+  // One vhost is not said again in each row.
+  const columns = vhosts.length > 1 && vhost === "" ? COLUMNS : COLUMNS.filter(isNotVhost);
   return (
     <>
       <Head title={words.pages.queues}>
         <Search label={words.pages.queues} />
-        <VhostFilter vhosts={vhosts} />
-        <ColumnMenu columns={COLUMNS} />
+        <VhostFilter />
+        <ColumnMenu columns={columns} order="name" />
         {mayChange && (
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            {TEXTS.declare.button}
-          </button>
+          <Opener verb={TEXTS.declare.button} class="primary">
+            {(close) => <Declare onClose={close} />}
+          </Opener>
         )}
       </Head>
       <div class="under-head">
@@ -165,36 +201,33 @@ export function Queues() {
           options={TEXTS.filters}
           onChoose={(only) => show({ only })}
         />
-        <span class="dim">{TEXTS.shown(shown.length, all.length)}</span>
+        {isTold.value && <span class="dim">{TEXTS.shown(shown.length, all.length)}</span>}
       </div>
       {picked.length > 0 && (
         <Bulk queues={picked.map(({ row }) => row)} onDone={() => setSelected(new Set())} />
       )}
-      {!isTold.value ? (
-        <Loading />
-      ) : (
-        <Table
-          label={words.pages.queues}
-          columns={COLUMNS}
-          rows={shown}
-          keyOf={keyOfShown}
-          order="name"
-          isMain
-          {...(mayChange ? { selected, onSelect: setSelected } : {})}
-          empty={<Nothing isFiltered={all.length > 0} />}
-        />
-      )}
-      {isMaking && <Declare vhosts={vhosts} onClose={() => setMaking(false)} />}
+      <Loaded of={queuesQuery()} what={words.pages.queues}>
+        {() => (
+          <Table
+            label={words.pages.queues}
+            columns={columns}
+            rows={shown}
+            keyOf={keyOfShown}
+            order="name"
+            isMain
+            {...(mayChange ? { selected, onSelect: setSelected } : {})}
+            empty={all.length > 0 ? <p>{TEXTS.noneMatch}</p> : <NoQueue />}
+          />
+        )}
+      </Loaded>
     </>
   );
 }
 
-function Nothing({ isFiltered }: { isFiltered: boolean }) {
-  if (isFiltered) return <p>{TEXTS.noneMatch}</p>;
+function NoQueue() {
   return (
-    <>
-      <h2>{TEXTS.empty}</h2>
+    <Nothing text={TEXTS.empty}>
       <Snippets />
-    </>
+    </Nothing>
   );
 }

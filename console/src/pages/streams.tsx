@@ -1,16 +1,16 @@
 // Streams, and the subscriptions that read them, with how far each is behind.
 
-import { listPath, useVhosts } from "../core/broker";
+import { listPath } from "../core/broker";
 import { withAsked } from "../core/api";
 import * as format from "../core/format";
 import { useQuery } from "../core/query";
 import { type QueueRow, keyOf } from "../live/board";
 import { queues } from "../live/stream";
 import type { Queue } from "../types";
-import { Head, Loaded, Tag, queueHref } from "../ui/parts";
-import { Search, VhostFilter, filterText, matches } from "../ui/search";
+import { ListPage, Nothing } from "../ui/list";
+import { Tag, queueHref } from "../ui/parts";
 import { Spark } from "../ui/spark";
-import { Table, type Column } from "../ui/table";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 
 const TEXTS = words.streams;
@@ -58,21 +58,21 @@ const COLUMNS: readonly Column<Shown>[] = [
         {shown.it.paused && <Tag tone="warn">{TEXTS.paused}</Tag>}
       </span>
     ),
+    grows: true,
   },
   {
     id: "vhost",
     head: words.vhost,
     by: ({ it }) => it.vhost,
-    cell: ({ it }) => it.vhost,
     isWide: true,
   },
   {
     id: "partitions",
     head: heads.partitions,
     by: ({ it }) => it.partitions?.length ?? 1,
-    cell: ({ it }) => format.count(it.partitions?.length ?? 1),
     isNumber: true,
     isWide: true,
+    isExtra: true,
   },
   {
     id: "messages",
@@ -109,8 +109,8 @@ const COLUMNS: readonly Column<Shown>[] = [
     id: "consumers",
     head: words.queues.columns.consumers,
     by: ({ live }) => live?.consumers,
-    cell: ({ live }) => format.count(live?.consumers),
     isNumber: true,
+    isWide: true,
   },
 ];
 
@@ -129,44 +129,25 @@ function rate(id: "in" | "out", of: (row: QueueRow) => number): Column<Shown> {
 
 const COLUMNS_ASKED = "name,vhost,type,arguments,partitions,paused";
 
+const isStreamy = ({ type }: Streamy): boolean => type === "stream" || type === "subscription";
+
 export function Streams() {
-  const query = useQuery<Streamy[]>(
-    withAsked(listPath("queues"), { columns: COLUMNS_ASKED }),
-    15_000,
-  );
-  const filter = filterText();
-  const isStreamy = ({ type }: Streamy) => type === "stream" || type === "subscription";
+  const to = withAsked(listPath("queues"), { columns: COLUMNS_ASKED });
+  const query = useQuery<Streamy[]>(to, 15_000);
   return (
-    <>
-      <Head title={words.pages.streams}>
-        <Search label={words.pages.streams} />
-        <VhostFilter vhosts={useVhosts()} />
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.streams}
-            columns={COLUMNS}
-            rows={all
-              .filter(isStreamy)
-              .map(shownOf)
-              .filter(({ it, stream }) => matches(filter, it.name, stream, it.vhost))}
-            keyOf={({ it }) => keyOf(it.vhost, it.name)}
-            order="name"
-            isMain
-            empty={
-              all.some(isStreamy) ? (
-                <p>{words.noneMatch}</p>
-              ) : (
-                <>
-                  <h2>{TEXTS.nothing}</h2>
-                  <p>{TEXTS.nothingMore}</p>
-                </>
-              )
-            }
-          />
-        )}
-      </Loaded>
-    </>
+    <ListPage
+      title={words.pages.streams}
+      of={{ ...query, data: query.data?.filter(isStreamy).map(shownOf) }}
+      texts={({ it, stream }) => [it.name, stream, it.vhost]}
+      columns={COLUMNS}
+      keyOf={({ it }) => keyOf(it.vhost, it.name)}
+      order="name"
+      isOfVhosts
+      empty={
+        <Nothing text={TEXTS.nothing}>
+          <p>{TEXTS.nothingMore}</p>
+        </Nothing>
+      }
+    />
   );
 }

@@ -27,7 +27,7 @@ const BOXES_MAX = 200;
 
 /** Units of the picture. */
 const BOX = { width: 190, height: 30 };
-const STEP = { x: 330, y: 44 };
+const STEP = { x: 272, y: 44 };
 const MARGIN = 12;
 
 export function Topology() {
@@ -67,11 +67,11 @@ export function Topology() {
         <TextField label={TEXTS.key} value={said("key")} onText={(key) => show({ key })} />
       </form>
       {said("exchange") !== "" && <Way vhost={vhost} />}
-      <Loaded of={exchanges}>
+      <Loaded of={exchanges} what={words.pages.exchanges}>
         {(allExchanges) => (
-          <Loaded of={bindings}>
+          <Loaded of={bindings} what={words.exchanges.bindings}>
             {(allBindings) => (
-              <Loaded of={queues}>
+              <Loaded of={queues} what={words.pages.queues}>
                 {(allQueues) => (
                   <Drawn
                     vhost={vhost}
@@ -222,7 +222,7 @@ function Line({
       </path>
       {!isBack && arrow.text !== "" && (
         <text x={x2 - 10} y={y2 - 4}>
-          {short(arrow.text, 18)}
+          {short(arrow.text, 10)}
         </text>
       )}
     </g>

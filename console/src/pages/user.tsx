@@ -1,19 +1,19 @@
 // One user: password and tags, what it may do in which vhost, its limits.
 
-import { useState } from "preact/hooks";
 import { change, path } from "../core/api";
-import { useVhosts } from "../core/broker";
 import { go, said } from "../core/place";
 import { useQuery } from "../core/query";
 import { role, session } from "../core/session";
 import type { Permission, User } from "../types";
-import { useAct } from "../ui/act";
 import { Confirm } from "../ui/confirm";
-import { SelectField, TextField } from "../ui/fields";
+import { TextField, VhostField, useFirstVhost } from "../ui/fields";
+import { ActButton, Opener, PageForm, RowForm, useDraft } from "../ui/form";
+import { ListCard } from "../ui/list";
 import { Card, Head, Loaded } from "../ui/parts";
-import { Table, type Column } from "../ui/table";
+import type { Column } from "../ui/table";
 import { words } from "../words";
 import { LimitsOf } from "./users/limits";
+import { EVERYTHING, READ_ONLY } from "./users/rights";
 import { TagField } from "./users/tags";
 import { TopicPermissions } from "./users/topics";
 
@@ -31,7 +31,7 @@ export function UserPage() {
           <Delete name={name} permissions={permissions.data ?? []} />
         )}
       </Head>
-      <Loaded of={query}>
+      <Loaded of={query} what={name}>
         {(user) => (
           <div class="columns">
             {mayChange && <Account key={user.tags.join()} user={user} />}
@@ -44,28 +44,24 @@ export function UserPage() {
           </div>
         )}
       </Loaded>
-      <Card title={TEXTS.permissions}>
-        <Loaded of={permissions}>
-          {(all) => (
-            <Table
-              label={TEXTS.permissions}
-              columns={mayChange ? [...COLUMNS, TAKE] : COLUMNS}
-              rows={all}
-              keyOf={(it) => it.vhost}
-              order="vhost"
-              empty={<p>{TEXTS.noPermission}</p>}
-            />
-          )}
-        </Loaded>
+      <ListCard
+        title={TEXTS.permissions}
+        of={permissions}
+        rows={(all) => all}
+        columns={mayChange ? [...COLUMNS, TAKE] : COLUMNS}
+        keyOf={(it) => it.vhost}
+        order="vhost"
+        empty={<p>{TEXTS.noPermission}</p>}
+      >
         {mayChange && <Give name={name} />}
-      </Card>
+      </ListCard>
       <TopicPermissions name={name} mayChange={mayChange} />
     </>
   );
 }
 
 const COLUMNS: readonly Column<Permission>[] = [
-  { id: "vhost", head: words.vhost, by: (it) => it.vhost, cell: (it) => it.vhost },
+  { id: "vhost", head: words.vhost, by: (it) => it.vhost },
   ...(["configure", "write", "read"] as const).map((right) => ({
     id: right,
     head: TEXTS.rights[right],
@@ -73,83 +69,67 @@ const COLUMNS: readonly Column<Permission>[] = [
   })),
 ];
 
-const TAKE: Column<Permission> = { id: "take", head: "", cell: (it) => <Take permission={it} /> };
-
-function Take({ permission: { vhost, user } }: { permission: Permission }) {
-  const { isBusy, run } = useAct();
-  const take = () =>
-    run(() => change("DELETE", path("permissions", vhost, user)), TEXTS.taken(user, vhost));
-  return (
-    <button type="button" class="small danger" disabled={isBusy} onClick={() => void take()}>
-      {TEXTS.take}
-    </button>
-  );
-}
+const TAKE: Column<Permission> = {
+  id: "take",
+  head: "",
+  cell: ({ vhost, user }) => (
+    <ActButton
+      verb={TEXTS.take}
+      act={() => change("DELETE", path("permissions", vhost, user))}
+      done={TEXTS.taken(user, vhost)}
+      isDanger
+    />
+  ),
+};
 
 function Give({ name }: { name: string }) {
-  const vhosts = useVhosts();
-  const [vhost, setVhost] = useState("");
-  const [rights, setRights] = useState({ configure: ".*", write: ".*", read: ".*" });
-  const { isBusy, run } = useAct();
-  const chosen = vhost || (vhosts[0] ?? "/");
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    await run(
-      () => change("PUT", path("permissions", chosen, name), rights),
-      TEXTS.given(name, chosen),
-    );
-  };
+  const first = useFirstVhost();
+  const [draft, put] = useDraft({ vhost: "", ...EVERYTHING });
+  const { vhost, ...rights } = { ...draft, vhost: draft.vhost || first };
   return (
-    <form class="row" onSubmit={(event) => void submit(event)}>
-      <SelectField
-        label={words.vhost}
-        value={chosen}
-        options={vhosts.map((it) => [it, it])}
-        onChoose={setVhost}
-      />
+    <RowForm
+      verb={TEXTS.give}
+      act={() => change("PUT", path("permissions", vhost, name), rights)}
+      done={TEXTS.given(name, vhost)}
+      more={
+        <button type="button" onClick={() => put(READ_ONLY)}>
+          {TEXTS.readOnly}
+        </button>
+      }
+    >
+      <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />
       {(["configure", "write", "read"] as const).map((right) => (
         <TextField
           key={right}
           label={TEXTS.rights[right]}
           value={rights[right]}
-          onText={(text) => setRights({ ...rights, [right]: text })}
+          onText={(text) => put({ [right]: text })}
         />
       ))}
-      <button type="submit" disabled={isBusy}>
-        {TEXTS.give}
-      </button>
-      <button type="button" onClick={() => setRights({ configure: "", write: "", read: ".*" })}>
-        {TEXTS.readOnly}
-      </button>
-    </form>
+    </RowForm>
   );
 }
 
 function Account({ user }: { user: User }) {
-  const [password, setPassword] = useState("");
-  const [tags, setTags] = useState<string[]>(user.tags);
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = { ...secretOf(user, password), tags: tags.join(",") };
-    await run(() => change("PUT", path("users", user.name), body), TEXTS.changed(user.name));
-  };
+  const [{ password, tags }, put] = useDraft({ password: "", tags: user.tags });
+  const body = { ...secretOf(user, password), tags: tags.join(",") };
   return (
     <Card title={TEXTS.account}>
-      <form onSubmit={(event) => void submit(event)}>
+      <PageForm
+        verb={words.save}
+        act={() => change("PUT", path("users", user.name), body)}
+        done={TEXTS.changed(user.name)}
+      >
         <TextField
           label={TEXTS.newPassword}
           hint={TEXTS.newPasswordHint}
           type="password"
           autocomplete="new-password"
           value={password}
-          onText={setPassword}
+          onText={(it) => put({ password: it })}
         />
-        <TagField tags={tags} onTags={setTags} />
-        <button type="submit" class="primary" disabled={isBusy}>
-          {words.save}
-        </button>
-      </form>
+        <TagField tags={tags} onTags={(it) => put({ tags: it })} />
+      </PageForm>
     </Card>
   );
 }
@@ -163,25 +143,21 @@ function secretOf(
 }
 
 function Delete({ name, permissions }: { name: string; permissions: Permission[] }) {
-  const [isOpen, setOpen] = useState(false);
   return (
-    <>
-      <button type="button" class="danger" onClick={() => setOpen(true)}>
-        {words.remove}…
-      </button>
-      {isOpen && (
+    <Opener verb={`${words.remove}…`} class="danger">
+      {(close) => (
         <Confirm
           title={TEXTS.deleteTitle(name)}
           name={name}
           verb={words.remove}
           done={TEXTS.deleted(name)}
           act={() => change("DELETE", path("users", name))}
-          onClose={() => setOpen(false)}
+          onClose={close}
           onDone={() => go("/users")}
         >
           <p>{TEXTS.deleteText(permissions.map((it) => it.vhost))}</p>
         </Confirm>
       )}
-    </>
+    </Opener>
   );
 }

@@ -1,16 +1,15 @@
-import { useState } from "preact/hooks";
 import { change, path } from "../core/api";
 import { go, href } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import type { User } from "../types";
-import { useAct } from "../ui/act";
-import { Dialog } from "../ui/dialog";
-import { TextField } from "../ui/fields";
-import { Head, Loaded, Tag } from "../ui/parts";
-import { Search, filterText, matches } from "../ui/search";
-import { Table, type Column } from "../ui/table";
+import { SelectField, TextField, VhostField, useFirstVhost } from "../ui/fields";
+import { FormDialog, Opener, useDraft } from "../ui/form";
+import { ListPage } from "../ui/list";
+import { Tag } from "../ui/parts";
+import type { Column } from "../ui/table";
 import { words } from "../words";
+import { EVERYTHING, READ_ONLY } from "./users/rights";
 import { TagField } from "./users/tags";
 
 const TEXTS = words.users;
@@ -45,71 +44,70 @@ const COLUMNS: readonly Column<User>[] = [
 ];
 
 export function Users() {
-  const query = useQuery<User[]>("/users?columns=name,tags,limits");
-  const [isMaking, setMaking] = useState(false);
-  const filter = filterText();
   return (
-    <>
-      <Head title={words.pages.users}>
-        <Search label={words.pages.users} />
-        {role.value.changes && (
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            {TEXTS.make}
-          </button>
-        )}
-      </Head>
-      <Loaded of={query}>
-        {(all) => (
-          <Table
-            label={words.pages.users}
-            columns={COLUMNS}
-            rows={all.filter((it) => matches(filter, it.name, ...it.tags))}
-            keyOf={(it) => it.name}
-            order="name"
-            isMain
-            empty={<p>{words.noneMatch}</p>}
-          />
-        )}
-      </Loaded>
-      {isMaking && <Make onClose={() => setMaking(false)} />}
-    </>
+    <ListPage
+      title={words.pages.users}
+      of={useQuery<User[]>("/users?columns=name,tags,limits")}
+      texts={(it) => [it.name, ...it.tags]}
+      columns={COLUMNS}
+      keyOf={(it) => it.name}
+      order="name"
+      actions={
+        role.value.changes && (
+          <Opener verb={TEXTS.make} class="primary">
+            {(close) => <Make onClose={close} />}
+          </Opener>
+        )
+      }
+      empty={<p>{words.noneMatch}</p>}
+    />
   );
 }
 
+/** What a new user may do in a vhost. */
+const ACCESS = { none: undefined, read: READ_ONLY, all: EVERYTHING };
+
 function Make({ onClose }: { onClose: () => void }) {
-  const [name, setName] = useState("");
-  const [password, setPassword] = useState("");
-  const [tags, setTags] = useState<string[]>(["management"]);
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = { password, tags: tags.join(",") };
-    if (!(await run(() => change("PUT", path("users", name), body), TEXTS.made(name)))) return;
-    onClose();
-    go(userHref(name));
+  const first = useFirstVhost();
+  const [draft, put] = useDraft({
+    name: "",
+    password: "",
+    tags: ["management"],
+    access: "none" as keyof typeof ACCESS,
+    vhost: first,
+  });
+  const { name, password, tags, access, vhost } = draft;
+  const make = async () => {
+    await change("PUT", path("users", name), { password, tags: tags.join(",") });
+    const rights = ACCESS[access];
+    if (rights) await change("PUT", path("permissions", vhost, name), rights);
   };
   return (
-    <Dialog title={TEXTS.make} onClose={onClose}>
-      <form onSubmit={(event) => void submit(event)}>
-        <TextField label={words.name} required value={name} onText={setName} />
-        <TextField
-          label={words.login.password}
-          type="password"
-          autocomplete="new-password"
-          required
-          value={password}
-          onText={setPassword}
-        />
-        <TagField tags={tags} onTags={setTags} />
-        <footer>
-          <button type="button" onClick={onClose}>
-            {words.cancel}
-          </button>
-          <button type="submit" class="primary" disabled={isBusy}>
-            {words.save}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={TEXTS.make}
+      verb={words.save}
+      act={make}
+      done={TEXTS.made(name)}
+      onClose={onClose}
+      onDone={() => go(userHref(name))}
+    >
+      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+      <TextField
+        label={words.login.password}
+        type="password"
+        autocomplete="new-password"
+        required
+        value={password}
+        onText={(it) => put({ password: it })}
+      />
+      <SelectField
+        label={TEXTS.access}
+        value={access}
+        options={TEXTS.accesses}
+        onChoose={(it) => put({ access: it })}
+      />
+      {access !== "none" && <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />}
+      <TagField tags={tags} onTags={(it) => put({ tags: it })} />
+    </FormDialog>
   );
 }

@@ -52,7 +52,7 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
         {words.product}
       </a>
       <span class="cluster" title={words.clusterName}>
-        {data?.cluster_name ?? ""}
+        {shortName(data?.cluster_name ?? "")}
       </span>
       <Verdict />
       <span class="push" />
@@ -71,6 +71,9 @@ function Bar({ onMenu, isOpen }: { onMenu: () => void; isOpen: boolean }) {
   );
 }
 
+/** A cluster that nobody named has 32 digits for a name: the first are enough to know it again. */
+const shortName = (name: string): string => (/^[0-9a-f]{32}$/.test(name) ? name.slice(0, 8) : name);
+
 /** How many problems there are, wherever one is. */
 function Verdict() {
   const { data } = useProblems();
@@ -87,7 +90,7 @@ function Verdict() {
 function LiveState() {
   const now = state.value;
   return (
-    <span class={`live ${now}`} role="status" title={words.liveTitles[now]}>
+    <span class={`live is-${now}`} role="status" title={words.liveTitles[now]}>
       {words.live[now]}
     </span>
   );
@@ -129,13 +132,13 @@ function Navigation({ onGo }: { onGo: () => void }) {
             </option>
           ))}
         </select>
-        <button type="button" class="quiet" onClick={() => void logOut()}>
+        <button type="button" class="quiet small" onClick={() => (isHelpOpen.value = true)}>
+          {words.help.button}
+        </button>
+        <button type="button" class="quiet small" onClick={() => void logOut()}>
           {words.logOut}
         </button>
       </div>
-      <button type="button" class="quiet small" onClick={() => (isHelpOpen.value = true)}>
-        {words.help.button}
-      </button>
     </nav>
   );
 }

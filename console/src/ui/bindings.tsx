@@ -1,14 +1,15 @@
 // Bindings: a table, and a form that makes one.
 
-import { useState } from "preact/hooks";
 import { change, path } from "../core/api";
+import type { Query } from "../core/query";
 import type { Binding } from "../types";
 import { words } from "../words";
-import { useAct } from "./act";
-import { SelectField, TextField } from "./fields";
+import { JsonField, SelectField, TextField } from "./fields";
+import { ActButton, RowForm, useDraft } from "./form";
 import { jsonObject } from "./json";
+import { ListCard } from "./list";
 import { Arguments, Card, ExchangeLink, QueueLink } from "./parts";
-import { Table, type Column } from "./table";
+import type { Column } from "./table";
 
 const TEXTS = words.bindings;
 
@@ -55,82 +56,69 @@ function columns(mayChange: boolean): Column<Binding>[] {
     {
       id: "arguments",
       head: words.arguments,
-      cell: (it) => <Arguments of={it.arguments} />,
+      cell: (it) => <Arguments of={it.arguments} none="" />,
       isWide: true,
+      wraps: true,
     },
   ];
-  if (mayChange)
-    shown.push({
-      id: "unbind",
-      head: "",
-      cell: (it) => it.source !== "" && <Unbind binding={it} />,
-    });
-  return shown;
-}
-
-function Unbind({ binding }: { binding: Binding }) {
-  const { isBusy, run } = useAct();
-  const unbind = () => run(() => change("DELETE", bindingPath(binding)), TEXTS.unbound);
-  return (
-    <button type="button" class="small danger" disabled={isBusy} onClick={() => void unbind()}>
-      {TEXTS.unbind}
-    </button>
-  );
+  const unbind = (it: Binding) =>
+    it.source !== "" && (
+      <ActButton
+        verb={TEXTS.unbind}
+        act={() => change("DELETE", bindingPath(it))}
+        done={TEXTS.unbound}
+        isDanger
+      />
+    );
+  return mayChange ? [...shown, { id: "unbind", head: "", cell: unbind }] : shown;
 }
 
 interface ListProps {
   title: string;
-  bindings: readonly Binding[];
+  of: Query<Binding[]>;
   mayChange: boolean;
   id: string;
 }
 
-export function BindingList({ title, bindings, mayChange, id }: ListProps) {
+export function BindingList({ mayChange, ...list }: ListProps) {
   return (
-    <Card title={title}>
-      <Table
-        id={id}
-        label={title}
-        columns={columns(mayChange)}
-        rows={bindings}
-        keyOf={(it) =>
-          `${it.source}\u0000${it.destination_type}${it.destination}\u0000${it.properties_key}`
-        }
-        empty={<p>{TEXTS.nothing}</p>}
-      />
-    </Card>
+    <ListCard
+      {...list}
+      columns={columns(mayChange)}
+      rows={(all) => all}
+      keyOf={(it) =>
+        `${it.source}\u0000${it.destination_type}${it.destination}\u0000${it.properties_key}`
+      }
+      empty={<p>{TEXTS.nothing}</p>}
+    />
   );
 }
 
-/** Binds to, or from, what the page is about: the other end is to be said. */
-export function BindForm({
-  vhost,
-  queue,
-  exchange,
-}: {
+interface BindProps {
   vhost: string;
   queue?: string;
   exchange?: string;
-}) {
-  const [other, setOther] = useState("");
-  const [kind, setKind] = useState<"q" | "e">("q");
-  const [key, setKey] = useState("");
-  const [more, setMore] = useState("");
-  const { isBusy, run } = useAct();
+}
+
+/** Binds to, or from, what the page is about: the other end is to be said. */
+export function BindForm({ vhost, queue, exchange = "" }: BindProps) {
+  const [draft, put] = useDraft({ other: "", kind: "q" as "q" | "e", key: "", more: "" });
+  const { other, kind, key, more } = draft;
   const table = jsonObject(more);
-  const to =
-    queue !== undefined
-      ? path("bindings", vhost, "e", other, "q", queue)
-      : path("bindings", vhost, "e", exchange ?? "", kind, other);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const body = { routing_key: key, arguments: table };
-    if (table && (await run(() => change("POST", to, body), TEXTS.bound))) setKey("");
-  };
+  const isOfQueue = queue !== undefined;
+  const to = isOfQueue
+    ? path("bindings", vhost, "e", other, "q", queue)
+    : path("bindings", vhost, "e", exchange, kind, other);
   return (
-    <Card title={queue !== undefined ? TEXTS.bindQueue : TEXTS.bindExchange}>
-      <form class="row" onSubmit={(event) => void submit(event)}>
-        {queue === undefined && (
+    <Card title={isOfQueue ? TEXTS.bindQueue : TEXTS.bindExchange}>
+      <RowForm
+        verb={TEXTS.bind}
+        isReady={table !== undefined}
+        act={() => change("POST", to, { routing_key: key, arguments: table })}
+        done={TEXTS.bound}
+        onDone={() => put({ key: "" })}
+      >
+        {!isOfQueue && (
           <SelectField
             label={TEXTS.kind}
             value={kind}
@@ -138,27 +126,18 @@ export function BindForm({
               ["q", TEXTS.toQueue],
               ["e", TEXTS.toExchange],
             ]}
-            onChoose={setKind}
+            onChoose={(it) => put({ kind: it })}
           />
         )}
         <TextField
-          label={queue !== undefined ? TEXTS.source : words.name}
+          label={isOfQueue ? TEXTS.source : words.name}
           required
           value={other}
-          onText={setOther}
+          onText={(it) => put({ other: it })}
         />
-        <TextField label={TEXTS.key} value={key} onText={setKey} />
-        <TextField
-          label={words.arguments}
-          hint={table ? undefined : words.errors.json}
-          value={more}
-          placeholder="{}"
-          onText={setMore}
-        />
-        <button type="submit" disabled={isBusy || !table}>
-          {TEXTS.bind}
-        </button>
-      </form>
+        <TextField label={TEXTS.key} value={key} onText={(it) => put({ key: it })} />
+        <JsonField label={words.arguments} value={more} onText={(it) => put({ more: it })} />
+      </RowForm>
     </Card>
   );
 }

@@ -53,7 +53,7 @@ function options(
     scale: isRate ? "rate" : "count",
     stroke: resolved(`--series-${index + 1}`),
     width: 1.5,
-    points: { show: false },
+    points: { size: 4 },
     value: (_: uPlot, value: number | null) => format.rate(value),
   }));
   const time = {

@@ -3,8 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { words } from "../words";
-import { useAct } from "./act";
-import { Dialog } from "./dialog";
+import { FormDialog } from "./form";
 
 interface Props {
   title: string;
@@ -20,40 +19,23 @@ interface Props {
   children: ComponentChildren;
 }
 
-export function Confirm({ title, name, verb, done, act, onClose, onDone, children }: Props) {
+export function Confirm({ name, children, ...form }: Props) {
   const [typed, setTyped] = useState("");
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (typed !== name || !(await run(act, done))) return;
-    onClose();
-    onDone?.();
-  };
   return (
-    <Dialog title={title} onClose={onClose}>
-      <form onSubmit={(event) => void submit(event)}>
-        {children}
-        <label class="field">
-          <span>
-            {words.confirm.type} <code>{name}</code>
-          </span>
-          <input
-            autofocus
-            autocomplete="off"
-            spellcheck={false}
-            value={typed}
-            onInput={(it) => setTyped(it.currentTarget.value)}
-          />
-        </label>
-        <footer>
-          <button type="button" onClick={onClose}>
-            {words.cancel}
-          </button>
-          <button type="submit" class="danger" disabled={typed !== name || isBusy}>
-            {verb}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog {...form} isReady={typed === name} isDanger>
+      {children}
+      <label class="field">
+        <span>
+          {words.confirm.type} <code>{name}</code>
+        </span>
+        <input
+          autofocus
+          autocomplete="off"
+          spellcheck={false}
+          value={typed}
+          onInput={(it) => setTyped(it.currentTarget.value)}
+        />
+      </label>
+    </FormDialog>
   );
 }

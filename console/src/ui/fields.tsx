@@ -1,10 +1,14 @@
 // Fields of forms.
 
 import type { ComponentChildren, JSX } from "preact";
+import { useVhosts } from "../core/broker";
+import { said } from "../core/place";
+import { words } from "../words";
+import { jsonObject } from "./json";
 
 interface FieldProps {
   label: string;
-  hint?: string;
+  hint?: string | undefined;
   children: ComponentChildren;
 }
 
@@ -20,7 +24,7 @@ export function Field({ label, hint, children }: FieldProps) {
 
 type InputProps = Omit<JSX.IntrinsicElements["input"], "onInput"> & {
   label: string;
-  hint?: string;
+  hint?: string | undefined;
   onText: (text: string) => void;
 };
 
@@ -39,7 +43,7 @@ export function TextField({ label, hint, onText, ...input }: InputProps) {
 
 interface SelectProps<Value extends string> {
   label: string;
-  hint?: string;
+  hint?: string | undefined;
   value: Value;
   options: readonly (readonly [Value, string])[];
   onChoose: (value: Value) => void;
@@ -61,6 +65,54 @@ export function SelectField<Value extends string>({
           </option>
         ))}
       </select>
+    </Field>
+  );
+}
+
+/** Options that are called what they are. */
+export const same = <Value extends string>(values: readonly Value[]): [Value, Value][] =>
+  values.map((value) => [value, value]);
+
+/** The vhost that a form begins with: the one that the page is filtered by, or the first. */
+export function useFirstVhost(): string {
+  const vhosts = useVhosts();
+  return said("vhost") || (vhosts[0] ?? "/");
+}
+
+interface VhostFieldProps {
+  value: string;
+  onChoose: (vhost: string) => void;
+}
+
+export function VhostField(props: VhostFieldProps) {
+  return <SelectField label={words.vhost} options={same(useVhosts())} {...props} />;
+}
+
+interface JsonFieldProps {
+  label: string;
+  hint?: string | undefined;
+  value: string;
+  rows?: number;
+  onText: (text: string) => void;
+}
+
+/** A JSON object, as a text: of one line, or of several. The hint says if it is none. */
+export function JsonField({ label, hint, value, rows, onText }: JsonFieldProps) {
+  const told = jsonObject(value) ? hint : words.errors.json;
+  if (rows === undefined)
+    return <TextField label={label} hint={told} value={value} placeholder="{}" onText={onText} />;
+  return <AreaField label={label} hint={told} value={value} rows={rows} onText={onText} />;
+}
+
+export function AreaField({ label, hint, value, rows = 8, onText }: JsonFieldProps) {
+  return (
+    <Field label={label} hint={hint}>
+      <textarea
+        rows={rows}
+        spellcheck={false}
+        value={value}
+        onInput={(event) => onText(event.currentTarget.value)}
+      />
     </Field>
   );
 }

@@ -79,14 +79,15 @@ export function History({
         </>
       }
     >
-      <Loaded of={query}>
+      <Loaded of={query} what={title}>
         {(told) => {
           const lines = linesOf(told, drawn);
           const isKnown = lines.some((line) => line.values.some((value) => value !== null));
+          if (!isKnown) return <p class="dim">{nothing}</p>;
           return (
             <>
               <Chart label={title} fromMs={told.from} stepMs={told.step_ms} lines={lines} />
-              <p class="dim">{isKnown ? hint : nothing}</p>
+              <p class="dim">{hint}</p>
             </>
           );
         }}

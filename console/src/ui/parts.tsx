@@ -2,8 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import * as format from "../core/format";
 import { href } from "../core/place";
 import type { Query } from "../core/query";
+import { now } from "../core/visible";
 import { words } from "../words";
 import { reasonOf } from "./notice";
 
@@ -45,11 +47,20 @@ export function Card({ title, aside, children }: CardProps) {
   );
 }
 
+interface FailureProps {
+  /** What cannot be shown. */
+  what?: string | undefined;
+  error: unknown;
+  reload?: () => void;
+}
+
 /** Why something cannot be shown, and a button that tries again. */
-export function Failure({ error, reload }: { error: unknown; reload?: () => void }) {
+export function Failure({ what, error, reload }: FailureProps) {
   return (
     <div class="failure" role="alert">
-      <p>{reasonOf(error)}</p>
+      <p>
+        {what !== undefined && <strong>{words.errors.cannotShow(what)}</strong>} {reasonOf(error)}
+      </p>
       {reload && (
         <button type="button" onClick={reload}>
           {words.again}
@@ -61,17 +72,19 @@ export function Failure({ error, reload }: { error: unknown; reload?: () => void
 
 interface LoadedProps<Answer> {
   of: Query<Answer>;
+  /** What it is, for the case that it cannot be shown. */
+  what: string;
   children: (data: Answer) => ComponentChildren;
 }
 
 /** What a query told, or that it is not there yet, or why not. What is known stays while the node does not answer. */
-export function Loaded<Answer>({ of, children }: LoadedProps<Answer>) {
+export function Loaded<Answer>({ of, what, children }: LoadedProps<Answer>) {
   const { data, refused, reload } = of;
-  if (data === undefined)
-    return refused ? <Failure error={refused} reload={reload} /> : <Loading />;
+  const failure = refused && <Failure what={what} error={refused} reload={reload} />;
+  if (data === undefined) return failure ?? <Loading />;
   return (
     <>
-      {refused && <Failure error={refused} reload={reload} />}
+      {failure}
       {children(data)}
     </>
   );
@@ -81,10 +94,15 @@ export function Loading() {
   return <p class="loading">{words.loading}</p>;
 }
 
+interface FactsProps {
+  of: readonly (readonly [string, ComponentChildren])[];
+  isBig?: boolean;
+}
+
 /** A list of names and values. */
-export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
+export function Facts({ of, isBig = false }: FactsProps) {
   return (
-    <dl class="facts">
+    <dl class={isBig ? "facts big" : "facts"}>
       {of.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -111,6 +129,11 @@ export function Tag({
       {children}
     </span>
   );
+}
+
+/** How long ago something was, with the time itself for who points at it. */
+export function Age({ at }: { at: number | null | undefined }) {
+  return <span title={format.time(at)}>{format.ago(at, now.value)}</span>;
 }
 
 /** A button that copies, and says that it did. */
@@ -149,9 +172,15 @@ export function valueText(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-export function Arguments({ of }: { of: Record<string, unknown> }) {
+interface ArgumentsProps {
+  of: Record<string, unknown>;
+  /** What stands for none. */
+  none?: string;
+}
+
+export function Arguments({ of, none = words.none }: ArgumentsProps) {
   const all = Object.entries(of);
-  if (all.length === 0) return <span class="dim">{words.none}</span>;
+  if (all.length === 0) return <span class="dim">{none}</span>;
   return (
     <span class="arguments">
       {all.map(([name, value]) => (

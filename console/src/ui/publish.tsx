@@ -6,8 +6,8 @@ import { change, path, withAsked } from "../core/api";
 import { useQuery } from "../core/query";
 import type { Explained, Message } from "../types";
 import { words } from "../words";
-import { useAct } from "./act";
-import { Field, SelectField, TextField } from "./fields";
+import { AreaField, JsonField, SelectField, TextField } from "./fields";
+import { PageForm, useDraft } from "./form";
 import { jsonObject } from "./json";
 import { tell } from "./notice";
 import { Card, Failure } from "./parts";
@@ -86,18 +86,15 @@ interface Props {
 }
 
 export function Publish({ vhost, exchange, routingKey }: Props) {
-  const [draft, setDraft] = useState<Draft>(() => {
+  const [draft, put] = useDraft<Draft>(() => {
     const from = template.peek();
     return from ? copyOf(from) : fresh(exchange, routingKey);
   });
   useEffect(() => {
     template.value = undefined;
   }, []);
-  const { isBusy, run } = useAct();
-  const put = (changes: Partial<Draft>) => setDraft({ ...draft, ...changes });
   const [headers, properties] = [jsonObject(draft.headers), jsonObject(draft.properties)];
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const publish = async () => {
     const body = {
       routing_key: draft.key,
       payload: draft.payload,
@@ -105,15 +102,17 @@ export function Publish({ vhost, exchange, routingKey }: Props) {
       properties: { ...properties, headers: headers ?? {} },
     };
     const to = path("exchanges", vhost, draft.exchange || "amq.default", "publish");
-    await run(async () => {
-      const { routed } = await change<{ routed: boolean }>("POST", to, body);
-      tell(routed ? TEXTS.done : TEXTS.unrouted, !routed);
-    });
+    const { routed } = await change<{ routed: boolean }>("POST", to, body);
+    tell(routed ? TEXTS.done : TEXTS.unrouted, !routed);
   };
   return (
     <div class="columns">
       <Card title={TEXTS.title}>
-        <form onSubmit={(event) => void submit(event)}>
+        <PageForm
+          verb={TEXTS.verb}
+          isReady={headers !== undefined && properties !== undefined}
+          act={publish}
+        >
           <TextField
             label={TEXTS.exchange}
             hint={TEXTS.exchangeHint}
@@ -121,36 +120,30 @@ export function Publish({ vhost, exchange, routingKey }: Props) {
             onText={(it) => put({ exchange: it })}
           />
           <TextField label={TEXTS.key} value={draft.key} onText={(it) => put({ key: it })} />
-          <TextField
+          <JsonField
             label={TEXTS.headers}
-            hint={headers ? TEXTS.headersHint : words.errors.json}
+            hint={TEXTS.headersHint}
             value={draft.headers}
             onText={(it) => put({ headers: it })}
           />
-          <TextField
+          <JsonField
             label={TEXTS.properties}
-            hint={properties ? TEXTS.propertiesHint : words.errors.json}
+            hint={TEXTS.propertiesHint}
             value={draft.properties}
             onText={(it) => put({ properties: it })}
           />
-          <Field label={TEXTS.payload}>
-            <textarea
-              rows={8}
-              spellcheck={false}
-              value={draft.payload}
-              onInput={(event) => put({ payload: event.currentTarget.value })}
-            />
-          </Field>
+          <AreaField
+            label={TEXTS.payload}
+            value={draft.payload}
+            onText={(it) => put({ payload: it })}
+          />
           <SelectField
             label={TEXTS.encoding}
             value={draft.encoding}
             options={TEXTS.encodings}
             onChoose={(it) => put({ encoding: it })}
           />
-          <button type="submit" class="primary" disabled={isBusy || !headers || !properties}>
-            {TEXTS.verb}
-          </button>
-        </form>
+        </PageForm>
       </Card>
       <Preview vhost={vhost} draft={draft} />
     </div>

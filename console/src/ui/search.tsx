@@ -1,5 +1,6 @@
 // The filter of a page, which is in its address. `/` goes to it.
 
+import { useVhosts } from "../core/broker";
 import { said, show } from "../core/place";
 import { words } from "../words";
 
@@ -27,21 +28,33 @@ export function Search({ label }: { label: string }) {
   );
 }
 
-/** The vhost that a list is of, where there are several. */
-export function VhostFilter({ vhosts }: { vhosts: readonly string[] }) {
-  if (vhosts.length < 2) return null;
+interface VhostSelectProps {
+  value: string;
+  /** What the choice of no vhost is called; without it, there is always one. */
+  all?: string;
+}
+
+/** Chooses a vhost, in the address. */
+export function VhostSelect({ value, all }: VhostSelectProps) {
+  const options = useVhosts().map((vhost): [string, string] => [vhost, vhost]);
+  if (all !== undefined) options.unshift(["", all]);
   return (
     <select
       aria-label={words.vhost}
-      value={said("vhost")}
+      value={value}
       onChange={(event) => show({ vhost: event.currentTarget.value })}
     >
-      <option value="">{words.allVhosts}</option>
-      {vhosts.map((vhost) => (
-        <option key={vhost} value={vhost} selected={vhost === said("vhost")}>
-          {vhost}
+      {options.map(([vhost, text]) => (
+        <option key={vhost} value={vhost} selected={vhost === value}>
+          {text}
         </option>
       ))}
     </select>
   );
+}
+
+/** The vhost that a list is of, where there are several. */
+export function VhostFilter() {
+  if (useVhosts().length < 2) return null;
+  return <VhostSelect value={said("vhost")} all={words.allVhosts} />;
 }

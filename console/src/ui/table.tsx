@@ -4,26 +4,32 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { onRowKey } from "../core/keys";
+import * as format from "../core/format";
 import { said, show } from "../core/place";
 import { words } from "../words";
-import { orderText, parseOrder, pressed, sorted, type Sortable } from "./order";
+import { type Key, type Sortable, orderText, parseOrder, pressed, sorted } from "./order";
 import { windowOf } from "./window";
 
 export interface Column<Row> {
   id: string;
   head: string;
-  cell: (row: Row) => ComponentChildren;
+  /** What is shown; without it, what it is sorted by, as a text or a grouped number. */
+  cell?: (row: Row) => ComponentChildren;
   /** By what it is sorted; without it, it is not. */
   by?: (row: Row) => Sortable;
   isNumber?: boolean;
+  /** Long texts go on in the next line. */
+  wraps?: boolean;
   /** Not shown on a phone. */
   isWide?: boolean;
-  /** Not shown before somebody asks for it. */
+  /** Takes the room that the other columns leave, and cuts what is longer. */
+  grows?: boolean;
+  /** Not shown before somebody asks for it, or sorts by it. */
   isExtra?: boolean;
   title?: string;
 }
 
-interface Props<Row> {
+export interface TableProps<Row> {
   /** Parts the values of several tables of a page in the address. */
   id?: string;
   label: string;
@@ -45,7 +51,7 @@ const ROW_HEIGHT = 31;
 /** Up to so many rows are all made: the page then grows, and nothing scrolls within it. */
 const ALL_MAX = 150;
 
-export function Table<Row>(props: Props<Row>) {
+export function Table<Row>(props: TableProps<Row>) {
   const {
     id = "",
     label,
@@ -59,10 +65,8 @@ export function Table<Row>(props: Props<Row>) {
     rowClass,
     empty,
   } = props;
-  const sortName = id === "" ? "sort" : `${id}.sort`;
-  const orderNow = said(sortName) || order;
-  const keys = useMemo(() => parseOrder(orderNow), [orderNow]);
-  const shown = useColumns(id, columns);
+  const keys = useOrder(id, order);
+  const shown = useColumns(id, columns, keys);
   const value = (column: string, row: Row) => columns.find((it) => it.id === column)?.by?.(row);
   const all = sorted(rows, keys, value);
 
@@ -78,7 +82,7 @@ export function Table<Row>(props: Props<Row>) {
   if (rows.length === 0) return <div class="empty">{empty}</div>;
   const press = (column: Column<Row>, isMore: boolean) => {
     const next = pressed(keys, column.id, column.isNumber ?? false, isMore);
-    show({ [sortName]: orderText(next) });
+    show({ [sortName(id)]: orderText(next) });
   };
   const toggle = (key: string) => {
     const next = new Set(selected);
@@ -139,7 +143,7 @@ export function Table<Row>(props: Props<Row>) {
                 )}
                 {shown.map((column) => (
                   <td key={column.id} class={classOf(column)}>
-                    {column.cell(row)}
+                    {cellOf(column, row)}
                   </td>
                 ))}
               </tr>
@@ -152,8 +156,30 @@ export function Table<Row>(props: Props<Row>) {
   );
 }
 
-function classOf<Row>({ isNumber = false, isWide = false }: Column<Row>): string {
-  return `${isNumber ? "number" : ""}${isWide ? " wide" : ""}`;
+function cellOf<Row>({ cell, by }: Column<Row>, row: Row): ComponentChildren {
+  if (cell) return cell(row);
+  const value = by?.(row);
+  return typeof value === "number" ? format.count(value) : (value ?? "");
+}
+
+const sortName = (id: string): string => (id === "" ? "sort" : `${id}.sort`);
+
+/** The order that the address says, or the one before anybody chooses. */
+function useOrder(id: string, otherwise: string): Key[] {
+  const order = said(sortName(id)) || otherwise;
+  return useMemo(() => parseOrder(order), [order]);
+}
+
+function classOf<Row>({ head, isNumber, isWide, grows, wraps }: Column<Row>): string {
+  return [
+    head === "" && "acts",
+    isNumber && "number",
+    isWide && "wide",
+    grows && "grows",
+    wraps && "wrap",
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function Spacer({ rows, width }: { rows: number; width: number }) {
@@ -195,21 +221,42 @@ function Heading<Row>({ column, keys, press }: HeadingProps<Row>) {
 
 const columnsName = (id: string): string => (id === "" ? "columns" : `${id}.columns`);
 
-function useColumns<Row>(id: string, columns: readonly Column<Row>[]): Column<Row>[] {
+/** Those that the address names; without it, those that are always shown, and those of the order. */
+function useColumns<Row>(
+  id: string,
+  columns: readonly Column<Row>[],
+  keys: readonly Key[],
+): Column<Row>[] {
   const chosen = said(columnsName(id));
   const ids = chosen === "" ? undefined : chosen.split(",");
-  return columns.filter((column) => (ids ? ids.includes(column.id) : column.isExtra !== true));
+  const isShown = (column: Column<Row>) =>
+    ids
+      ? ids.includes(column.id)
+      : column.isExtra !== true || keys.some((key) => key.id === column.id);
+  return columns.filter(isShown);
+}
+
+/** The buttons of a row that can be changed and deleted. */
+export function EditButtons({ onEdit, onDelete }: { onEdit: () => void; onDelete: () => void }) {
+  return (
+    <span class="actions">
+      <button type="button" class="small" onClick={onEdit}>
+        {words.change}
+      </button>
+      <button type="button" class="small danger" onClick={onDelete}>
+        {words.remove}…
+      </button>
+    </span>
+  );
 }
 
 /** A menu that shows and hides columns. */
 export function ColumnMenu<Row>({
   id = "",
   columns,
-}: {
-  id?: string;
-  columns: readonly Column<Row>[];
-}) {
-  const shown = useColumns(id, columns);
+  order = "",
+}: Pick<TableProps<Row>, "id" | "columns" | "order">) {
+  const shown = useColumns(id, columns, useOrder(id, order));
   const toggle = (column: Column<Row>) => {
     const next = columns.filter((it) => (it === column ? !shown.includes(it) : shown.includes(it)));
     if (next.length > 0) show({ [columnsName(id)]: next.map((it) => it.id).join(",") });

@@ -36,8 +36,16 @@ export async function settled(page) {
   await page.waitForTimeout(250);
 }
 
+/** Tables that are cut at their right edge. */
+const cut = (page) =>
+  page.evaluate(() =>
+    [...document.querySelectorAll("main .scroller:not(:has(svg.topology))")]
+      .filter((box) => box.scrollWidth > box.clientWidth)
+      .map((box) => `${box.ariaLabel} is ${box.scrollWidth} px wide in ${box.clientWidth}`),
+  );
+
 export async function inspect(page) {
-  const faults = [];
+  const faults = await cut(page);
   const { wide, width } = await page.evaluate(() => ({
     wide: document.documentElement.scrollWidth,
     width: document.documentElement.clientWidth,

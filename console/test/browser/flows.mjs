@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
-import { withQueues } from "./mocks.mjs";
+import { withErrors, withQueues } from "./mocks.mjs";
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -39,6 +39,39 @@ export const FLOWS = {
     await page.keyboard.type("log.reader");
     await page.keyboard.press("Enter");
     await page.waitForURL("**/queue?*log.reader*");
+  },
+
+  async "what failed is said, and a button tries again"({ page, open }) {
+    await withErrors(page);
+    await open("/queues");
+    const failure = page.getByRole("alert").filter({ hasText: "Queues cannot be shown." });
+    await failure.getByText("the leader is busy: ask again").waitFor();
+    await page.unrouteAll();
+    await failure.getByRole("button", { name: "Try again" }).click();
+    await page.waitForSelector("tbody tr[data-row]");
+    assert.equal(await failure.count(), 0);
+  },
+
+  async "a column by which one sorts is shown"({ page, open }) {
+    await open("/queues");
+    assert.equal(await page.getByRole("columnheader", { name: "Growth /s" }).count(), 0);
+    await open("/queues?sort=-growth");
+    await page.getByRole("columnheader", { name: "Growth /s" }).waitFor();
+  },
+
+  async "a new user gets access to a vhost in the same form"({ page, open }) {
+    await open("/users");
+    await page.getByRole("button", { name: "New user" }).click();
+    await page.getByLabel("Name", { exact: true }).fill("console-test-reader");
+    await page.getByLabel("Password", { exact: true }).fill("x");
+    await page.getByRole("combobox", { name: /^Access/ }).selectOption("read");
+    await page
+      .getByRole("dialog")
+      .getByRole("combobox", { name: /^Vhost/ })
+      .selectOption(VHOST);
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    const row = page.getByRole("region", { name: "Permissions", exact: true }).locator("tbody tr");
+    await row.filter({ hasText: VHOST }).getByText("(nothing)").first().waitFor();
   },
 
   async "ten thousand queues are a few dozen rows, and sort at once"({ page, open }) {

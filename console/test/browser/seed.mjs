@@ -70,7 +70,7 @@ function publish(send, exchange, routing_key, payload, properties) {
 }
 
 export async function clear(send) {
-  for (const path of [`/vhosts/${V}`, "/users/console-test-user"]) {
+  const users = ["console-test-user", "console-test-reader"];
+  for (const path of [`/vhosts/${V}`, ...users.map((name) => `/users/${name}`)])
     await send("DELETE", path).catch(() => undefined);
-  }
 }

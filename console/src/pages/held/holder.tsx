@@ -5,9 +5,8 @@ import { change, path } from "../../core/api";
 import { href } from "../../core/place";
 import { role, session } from "../../core/session";
 import type { Holder } from "../../types";
-import { useAct } from "../../ui/act";
-import { Dialog } from "../../ui/dialog";
 import { TextField } from "../../ui/fields";
+import { FormDialog, Opener } from "../../ui/form";
 import { connectionHref } from "../../ui/parts";
 import { words } from "../../words";
 
@@ -42,45 +41,36 @@ export function HolderOf({ holder }: { holder: Holder }) {
 
 /** Closes a connection: its messages come back to their queues. */
 export function CloseConnection({ name, user }: { name: string; user: string }) {
-  const [isOpen, setOpen] = useState(false);
-  const [reason, setReason] = useState("");
-  const { isBusy, run } = useAct();
   const { administrates, changes } = role.value;
   const isOwn = session.value?.user === user;
   if (!changes || !(administrates || isOwn)) return null;
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const headers: Record<string, string> = reason === "" ? {} : { "x-reason": reason };
-    const close = () => change("DELETE", path("connections", name), undefined, headers);
-    if (await run(close, TEXTS.closed(name))) setOpen(false);
-  };
   return (
-    <>
-      <button type="button" class="small danger" onClick={() => setOpen(true)}>
-        {TEXTS.close}…
-      </button>
-      {isOpen && (
-        <Dialog title={TEXTS.closeTitle(name)} onClose={() => setOpen(false)}>
-          <form onSubmit={(event) => void submit(event)}>
-            <p>{TEXTS.closeText}</p>
-            <TextField
-              label={TEXTS.reason}
-              hint={TEXTS.reasonHint}
-              required
-              value={reason}
-              onText={setReason}
-            />
-            <footer>
-              <button type="button" onClick={() => setOpen(false)}>
-                {words.cancel}
-              </button>
-              <button type="submit" class="danger" disabled={isBusy}>
-                {TEXTS.close}
-              </button>
-            </footer>
-          </form>
-        </Dialog>
-      )}
-    </>
+    <Opener verb={`${TEXTS.close}…`} class="small danger">
+      {(close) => <CloseDialog name={name} onClose={close} />}
+    </Opener>
+  );
+}
+
+function CloseDialog({ name, onClose }: { name: string; onClose: () => void }) {
+  const [reason, setReason] = useState("");
+  const headers: Record<string, string> = reason === "" ? {} : { "x-reason": reason };
+  return (
+    <FormDialog
+      title={TEXTS.closeTitle(name)}
+      verb={TEXTS.close}
+      act={() => change("DELETE", path("connections", name), undefined, headers)}
+      done={TEXTS.closed(name)}
+      isDanger
+      onClose={onClose}
+    >
+      <p>{TEXTS.closeText}</p>
+      <TextField
+        label={TEXTS.reason}
+        hint={TEXTS.reasonHint}
+        required
+        value={reason}
+        onText={setReason}
+      />
+    </FormDialog>
   );
 }

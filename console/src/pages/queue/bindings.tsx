@@ -3,7 +3,6 @@ import { useQuery } from "../../core/query";
 import { role } from "../../core/session";
 import type { Binding, Queue } from "../../types";
 import { BindForm, BindingList } from "../../ui/bindings";
-import { Loaded } from "../../ui/parts";
 import { words } from "../../words";
 
 export function QueueBindings({ queue }: { queue: Queue }) {
@@ -12,16 +11,7 @@ export function QueueBindings({ queue }: { queue: Queue }) {
   const mayChange = role.value.changes;
   return (
     <>
-      <Loaded of={query}>
-        {(all) => (
-          <BindingList
-            id="b"
-            title={words.bindings.to(name)}
-            bindings={all}
-            mayChange={mayChange}
-          />
-        )}
-      </Loaded>
+      <BindingList id="b" title={words.bindings.to(name)} of={query} mayChange={mayChange} />
       {mayChange && <BindForm vhost={vhost} queue={name} />}
     </>
   );

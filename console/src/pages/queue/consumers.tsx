@@ -11,8 +11,10 @@ import { words } from "../../words";
 
 const { heads } = words.consumers;
 
+export const keyOfConsumer = (it: Consumer): string => it.channel_details.name + it.consumer_tag;
+
 export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
-  { id: "tag", head: heads.tag, by: (it) => it.consumer_tag, cell: (it) => it.consumer_tag },
+  { id: "tag", head: heads.tag, by: (it) => it.consumer_tag },
   {
     id: "connection",
     head: heads.connection,
@@ -20,21 +22,10 @@ export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
     cell: ({ channel_details: it }) => (
       <a href={connectionHref(it.connection_name)}>{it.connection_name}</a>
     ),
-  },
-  {
-    id: "user",
-    head: heads.user,
-    by: (it) => it.channel_details.user,
-    cell: (it) => it.channel_details.user,
     isWide: true,
   },
-  {
-    id: "held",
-    head: heads.held,
-    by: (it) => it.millrace?.held,
-    cell: (it) => format.count(it.millrace?.held),
-    isNumber: true,
-  },
+  { id: "user", head: heads.user, by: (it) => it.channel_details.user, isWide: true },
+  { id: "held", head: heads.held, by: (it) => it.millrace?.held, isNumber: true },
   {
     id: "prefetch",
     head: heads.prefetch,
@@ -55,13 +46,13 @@ export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
 export function QueueConsumers({ queue }: { queue: Queue }) {
   const query = useQuery<Consumer[]>(path("consumers", queue.vhost), 3_000);
   return (
-    <Loaded of={query}>
+    <Loaded of={query} what={words.pages.consumers}>
       {(all) => (
         <Table
           label={words.pages.consumers}
           columns={CONSUMER_COLUMNS}
           rows={all.filter((it) => it.queue.name === queue.name)}
-          keyOf={(it) => it.channel_details.name + it.consumer_tag}
+          keyOf={keyOfConsumer}
           isMain
           empty={
             <>

@@ -4,10 +4,9 @@ import { useState } from "preact/hooks";
 import * as format from "../../core/format";
 import { said, show } from "../../core/place";
 import { role } from "../../core/session";
-import { now } from "../../core/visible";
 import type { Message, Queue } from "../../types";
 import { Choice, SelectField } from "../../ui/fields";
-import { Failure, Tag } from "../../ui/parts";
+import { Age, Failure, Tag } from "../../ui/parts";
 import { save } from "../../ui/save";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
@@ -38,9 +37,7 @@ const COLUMNS: readonly Column<Message>[] = [
   {
     id: "age",
     head: heads.age,
-    cell: (it) => (
-      <span title={format.time(it.enqueued_at)}>{format.ago(it.enqueued_at, now.value)}</span>
-    ),
+    cell: (it) => <Age at={it.enqueued_at} />,
     isWide: true,
   },
   { id: "key", head: heads.key, cell: (it) => it.routing_key, isWide: true },

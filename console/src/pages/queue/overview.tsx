@@ -2,14 +2,12 @@
 
 import { path } from "../../core/api";
 import * as format from "../../core/format";
-import { useQuery } from "../../core/query";
-import { role } from "../../core/session";
-import { now } from "../../core/visible";
 import { queues } from "../../live/stream";
-import type { Messages, Queue } from "../../types";
+import type { Queue } from "../../types";
 import { Card, Facts } from "../../ui/parts";
 import { History } from "../../ui/history";
 import { words } from "../../words";
+import { Oldest } from "./oldest";
 
 const TEXTS = words.queue;
 
@@ -29,10 +27,11 @@ export function QueueOverview({ queue }: { queue: Queue }) {
     <>
       <Card title={TEXTS.now}>
         <Facts
+          isBig
           of={[
             [facts.ready, format.count(live?.ready ?? queue.messages_ready)],
             [facts.unacked, format.count(live?.unacked ?? queue.messages_unacknowledged)],
-            [facts.oldest, <Oldest queue={queue} />],
+            [facts.oldest, <Oldest queue={queue} ready={queue.messages_ready ?? 0} />],
             [facts.in, format.rate(live?.inRate)],
             [facts.out, format.rate(live?.outRate)],
             [facts.consumers, format.count(live?.consumers ?? queue.consumers)],
@@ -64,15 +63,4 @@ export function QueueOverview({ queue }: { queue: Queue }) {
       </Card>
     </>
   );
-}
-
-/** The age of the first ready message, which only who may look at messages can ask for. */
-function Oldest({ queue }: { queue: Queue }) {
-  const mayAsk = role.value.peeks && (queue.messages_ready ?? 0) > 0;
-  const to = `${path("queues", queue.vhost, queue.name, "messages")}?state=ready&count=1&truncate=0`;
-  const { data } = useQuery<Messages>(mayAsk ? to : undefined, 10_000);
-  const at = data?.items[0]?.enqueued_at;
-  if (!mayAsk || at === undefined) return <>{format.NOTHING}</>;
-  if (at === null) return <>{TEXTS.oldestUnknown}</>;
-  return <span title={format.time(at)}>{format.ago(at, now.value)}</span>;
 }

@@ -33,7 +33,7 @@ export function Settings({ queue }: { queue: Queue }) {
   const { vhost, name } = queue;
   const query = useQuery<ExplainedQueue>(path("millrace", "explain", vhost, "queues", name));
   return (
-    <Loaded of={query}>
+    <Loaded of={query} what={TEXTS.title}>
       {(told) => (
         <>
           <Card title={TEXTS.title}>

@@ -9,6 +9,8 @@ import { queues } from "../../live/stream";
 import type { Messages, Partition, Queue } from "../../types";
 import { useAct } from "../../ui/act";
 import { Choice, TextField } from "../../ui/fields";
+import { RowForm } from "../../ui/form";
+import { ListCard } from "../../ui/list";
 import { Card, QueueLink } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
@@ -37,8 +39,8 @@ export function StreamTab({ queue }: { queue: Queue }) {
 }
 
 const PARTITION_COLUMNS: readonly Column<Partition>[] = [
-  { id: "partition", head: TEXTS.partition, by: (it) => it.partition, cell: (it) => it.partition },
-  { id: "group", head: TEXTS.group, by: (it) => it.group, cell: (it) => it.group },
+  { id: "partition", head: TEXTS.partition, by: (it) => it.partition },
+  { id: "group", head: TEXTS.group, by: (it) => it.group },
   {
     id: "leader",
     head: TEXTS.leader,
@@ -48,14 +50,9 @@ const PARTITION_COLUMNS: readonly Column<Partition>[] = [
 ];
 
 function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) {
-  const partitions = queue.partitions ?? [];
-  const [count, setCount] = useState("");
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    const to = path("millrace", "queues", queue.vhost, queue.name, "partitions");
-    await run(() => change("PUT", to, { partitions: Number(count) }), TEXTS.more(Number(count)));
-  };
+  const { vhost, name, partitions = [] } = queue;
+  const [text, setText] = useState("");
+  const count = Number(text);
   return (
     <Card title={TEXTS.partitions}>
       <Table
@@ -67,7 +64,15 @@ function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) 
         empty={<p>{TEXTS.onePartition}</p>}
       />
       {mayChange && (
-        <form class="row" onSubmit={(event) => void submit(event)}>
+        <RowForm
+          verb={TEXTS.moreVerb}
+          act={() =>
+            change("PUT", path("millrace", "queues", vhost, name, "partitions"), {
+              partitions: count,
+            })
+          }
+          done={TEXTS.more(count)}
+        >
           <TextField
             label={TEXTS.moreLabel}
             hint={TEXTS.moreHint}
@@ -75,19 +80,18 @@ function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) 
             min={partitions.length + 1}
             max={256}
             required
-            value={count}
-            onText={setCount}
+            value={text}
+            onText={setText}
           />
-          <button type="submit" disabled={isBusy}>
-            {TEXTS.moreVerb}
-          </button>
-        </form>
+        </RowForm>
       )}
     </Card>
   );
 }
 
 type Reader = Pick<Queue, "name" | "vhost" | "arguments">;
+
+const liveOf = ({ vhost, name }: Reader) => queues().find(vhost, name);
 
 const READER_COLUMNS: readonly Column<Reader>[] = [
   {
@@ -96,45 +100,35 @@ const READER_COLUMNS: readonly Column<Reader>[] = [
     by: (it) => it.name,
     cell: (it) => <QueueLink vhost={it.vhost} name={it.name} />,
   },
-  { id: "lag", head: TEXTS.lag, by: lagOf, cell: (it) => format.count(lagOf(it)), isNumber: true },
+  // Messages that nobody has got yet.
+  { id: "lag", head: TEXTS.lag, by: (it) => liveOf(it)?.ready, isNumber: true },
   {
     id: "unacked",
     head: words.queues.columns.unacked,
-    by: (it) => queues().find(it.vhost, it.name)?.unacked,
-    cell: (it) => format.count(queues().find(it.vhost, it.name)?.unacked),
+    by: (it) => liveOf(it)?.unacked,
     isNumber: true,
+    isWide: true,
   },
   {
     id: "consumers",
     head: words.queues.columns.consumers,
-    by: (it) => queues().find(it.vhost, it.name)?.consumers,
-    cell: (it) => format.count(queues().find(it.vhost, it.name)?.consumers),
+    by: (it) => liveOf(it)?.consumers,
     isNumber: true,
   },
 ];
 
-/** Messages that nobody has got yet. */
-function lagOf({ vhost, name }: Reader): number | undefined {
-  return queues().find(vhost, name)?.ready;
-}
-
 function Readers({ queue }: { queue: Queue }) {
-  const { data } = useQuery<Reader[]>(
-    `${path("queues", queue.vhost)}?columns=name,vhost,arguments`,
-    15_000,
-  );
-  const readers = (data ?? []).filter((it) => it.arguments["x-stream"] === queue.name);
+  const to = `${path("queues", queue.vhost)}?columns=name,vhost,arguments`;
   return (
-    <Card title={TEXTS.subscriptions}>
-      <Table
-        id="r"
-        label={TEXTS.subscriptions}
-        columns={READER_COLUMNS}
-        rows={readers}
-        keyOf={(it) => it.name}
-        empty={<p>{TEXTS.noSubscription}</p>}
-      />
-    </Card>
+    <ListCard
+      id="r"
+      title={TEXTS.subscriptions}
+      of={useQuery<Reader[]>(to, 15_000)}
+      rows={(all) => all.filter((it) => it.arguments["x-stream"] === queue.name)}
+      columns={READER_COLUMNS}
+      keyOf={(it) => it.name}
+      empty={<p>{TEXTS.noSubscription}</p>}
+    />
   );
 }
 

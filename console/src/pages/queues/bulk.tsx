@@ -2,7 +2,6 @@
 
 import { useState } from "preact/hooks";
 import { Refused, change, path } from "../../core/api";
-import * as format from "../../core/format";
 import { role } from "../../core/session";
 import { messagesOf, type QueueRow } from "../../live/board";
 import { useAct } from "../../ui/act";
@@ -46,6 +45,7 @@ export function Bulk({ queues, onDone }: { queues: readonly QueueRow[]; onDone: 
   const [destroying, setDestroying] = useState<Destroying | undefined>(undefined);
   const { isBusy, run } = useAct();
   const count = queues.length;
+  const messages = queues.reduce((sum, queue) => sum + messagesOf(queue), 0);
   const at = (act: keyof typeof ACTS) => async () => {
     if (await run(() => forEach(queues, ACTS[act]), TEXTS.done[act](count))) onDone();
   };
@@ -86,23 +86,22 @@ export function Bulk({ queues, onDone }: { queues: readonly QueueRow[]; onDone: 
           onClose={() => setDestroying(undefined)}
           onDone={onDone}
         >
-          <Sample queues={queues} />
+          <p>{TEXTS.sum(queues.length, messages)}</p>
+          <QueueSample queues={queues} />
         </Confirm>
       )}
     </div>
   );
 }
 
-function Sample({ queues }: { queues: readonly QueueRow[] }) {
-  const messages = queues.reduce((sum, queue) => sum + messagesOf(queue), 0);
+/** The first of the queues, and how many more there are. */
+export function QueueSample({ queues }: { queues: readonly QueueRow[] }) {
   return (
     <>
-      <p>{TEXTS.sum(queues.length, messages)}</p>
       <ul>
         {queues.slice(0, SAMPLE).map((queue) => (
           <li key={queue.id}>
-            <code>{queue.name}</code>{" "}
-            {format.counted(messagesOf(queue), words.message, words.messages)}
+            <code>{queue.name}</code> {words.messageCount(messagesOf(queue))}
           </li>
         ))}
       </ul>

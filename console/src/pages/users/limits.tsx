@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import { change } from "../../core/api";
 import * as format from "../../core/format";
-import { useAct } from "../../ui/act";
 import { TextField } from "../../ui/fields";
+import { ActButton, RowForm } from "../../ui/form";
 import { Card } from "../../ui/parts";
 import { words } from "../../words";
 
@@ -44,37 +44,31 @@ interface LimitProps {
 
 function Limit({ path, name, value, mayChange }: LimitProps) {
   const [text, setText] = useState("");
-  const { isBusy, run } = useAct();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (await run(() => change("PUT", path, { value: Number(text) }), TEXTS.set(name))) setText("");
-  };
-  const clear = () => run(() => change("DELETE", path), TEXTS.cleared(name));
+  const stands = (
+    <span class="limit">
+      <strong>{name}</strong> {value === undefined ? TEXTS.none : format.count(value)}
+    </span>
+  );
+  if (!mayChange) return <div class="row">{stands}</div>;
   return (
-    <form class="row" onSubmit={(event) => void submit(event)}>
-      <span class="limit">
-        <strong>{name}</strong> {value === undefined ? TEXTS.none : format.count(value)}
-      </span>
-      {mayChange && (
-        <>
-          <TextField
-            label={TEXTS.value}
-            type="number"
-            min={0}
-            required
-            value={text}
-            onText={setText}
+    <RowForm
+      verb={TEXTS.verb}
+      act={() => change("PUT", path, { value: Number(text) })}
+      done={TEXTS.set(name)}
+      onDone={() => setText("")}
+      more={
+        value !== undefined && (
+          <ActButton
+            verb={TEXTS.clear}
+            act={() => change("DELETE", path)}
+            done={TEXTS.cleared(name)}
+            isDanger
           />
-          <button type="submit" disabled={isBusy}>
-            {TEXTS.verb}
-          </button>
-          {value !== undefined && (
-            <button type="button" class="danger" disabled={isBusy} onClick={() => void clear()}>
-              {TEXTS.clear}
-            </button>
-          )}
-        </>
-      )}
-    </form>
+        )
+      }
+    >
+      {stands}
+      <TextField label={TEXTS.value} type="number" min={0} required value={text} onText={setText} />
+    </RowForm>
   );
 }
