@@ -89,7 +89,7 @@ const TYPES = [
 
 function Declare({ onClose }: { onClose: () => void }) {
   const first = useFirstVhost();
-  const [draft, put] = useDraft({
+  const [draft, put, bind] = useDraft({
     vhost: first,
     name: "",
     type: "topic",
@@ -108,25 +108,15 @@ function Declare({ onClose }: { onClose: () => void }) {
       done={TEXTS.made(name)}
       onClose={onClose}
     >
-      <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />
-      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
-      <SelectField
-        label={heads.type}
-        value={type}
-        options={same(TYPES)}
-        onChoose={(it) => put({ type: it })}
-      />
+      <VhostField {...bind.choice("vhost")} />
+      <TextField label={words.name} required {...bind.text("name")} />
+      <SelectField label={heads.type} {...bind.choice("type")} options={same(TYPES)} />
       <CheckField
         label={TEXTS.internalLabel}
         checked={internal}
         onCheck={(it) => put({ internal: it })}
       />
-      <JsonField
-        label={words.arguments}
-        hint={TEXTS.argumentsHint}
-        value={draft.more}
-        onText={(more) => put({ more })}
-      />
+      <JsonField label={words.arguments} hint={TEXTS.argumentsHint} {...bind.text("more")} />
     </FormDialog>
   );
 }

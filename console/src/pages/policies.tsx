@@ -144,7 +144,7 @@ function Matched({ pattern, vhost }: { pattern: string; vhost: string }) {
 function Edit({ kind, policy, onClose }: { kind: Kind; policy: Policy; onClose: () => void }) {
   const isNew = policy.name === "";
   const first = useFirstVhost();
-  const [draft, put] = useDraft({
+  const [draft, , bind] = useDraft({
     ...policy,
     vhost: policy.vhost || first,
     priority: String(policy.priority),
@@ -169,36 +169,28 @@ function Edit({ kind, policy, onClose }: { kind: Kind; policy: Policy; onClose: 
     >
       {isNew && (
         <>
-          <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />
-          <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+          <VhostField {...bind.choice("vhost")} />
+          <TextField label={words.name} required {...bind.text("name")} />
         </>
       )}
       <TextField
         label={heads.pattern}
         hint={TEXTS.patternHint}
         required
-        value={pattern}
-        onText={(it) => put({ pattern: it })}
+        {...bind.text("pattern")}
       />
       <Matched pattern={pattern} vhost={vhost} />
       <SelectField
         label={heads.to}
-        value={draft["apply-to"]}
+        {...bind.choice("apply-to")}
         options={same(["queues", "exchanges", "all"])}
-        onChoose={(to) => put({ "apply-to": to })}
       />
-      <TextField
-        label={heads.priority}
-        type="number"
-        value={priority}
-        onText={(it) => put({ priority: it })}
-      />
+      <TextField label={heads.priority} type="number" {...bind.text("priority")} />
       <JsonField
         label={heads.definition}
         hint={TEXTS.definitionHint}
         rows={5}
-        value={definition}
-        onText={(it) => put({ definition: it })}
+        {...bind.text("definition")}
       />
     </FormDialog>
   );

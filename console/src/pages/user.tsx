@@ -111,7 +111,7 @@ function Give({ name }: { name: string }) {
 }
 
 function Account({ user }: { user: User }) {
-  const [{ password, tags }, put] = useDraft({ password: "", tags: user.tags });
+  const [{ password, tags }, put, bind] = useDraft({ password: "", tags: user.tags });
   const body = { ...secretOf(user, password), tags: tags.join(",") };
   return (
     <Card title={TEXTS.account}>
@@ -125,8 +125,7 @@ function Account({ user }: { user: User }) {
           hint={TEXTS.newPasswordHint}
           type="password"
           autocomplete="new-password"
-          value={password}
-          onText={(it) => put({ password: it })}
+          {...bind.text("password")}
         />
         <TagField tags={tags} onTags={(it) => put({ tags: it })} />
       </PageForm>

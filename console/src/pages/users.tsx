@@ -69,7 +69,7 @@ const ACCESS = { none: undefined, read: READ_ONLY, all: EVERYTHING };
 
 function Make({ onClose }: { onClose: () => void }) {
   const first = useFirstVhost();
-  const [draft, put] = useDraft({
+  const [draft, put, bind] = useDraft({
     name: "",
     password: "",
     tags: ["management"],
@@ -91,22 +91,16 @@ function Make({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       onDone={() => go(userHref(name))}
     >
-      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+      <TextField label={words.name} required {...bind.text("name")} />
       <TextField
         label={words.login.password}
         type="password"
         autocomplete="new-password"
         required
-        value={password}
-        onText={(it) => put({ password: it })}
+        {...bind.text("password")}
       />
-      <SelectField
-        label={TEXTS.access}
-        value={access}
-        options={TEXTS.accesses}
-        onChoose={(it) => put({ access: it })}
-      />
-      {access !== "none" && <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />}
+      <SelectField label={TEXTS.access} {...bind.choice("access")} options={TEXTS.accesses} />
+      {access !== "none" && <VhostField {...bind.choice("vhost")} />}
       <TagField tags={tags} onTags={(it) => put({ tags: it })} />
     </FormDialog>
   );

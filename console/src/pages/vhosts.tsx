@@ -90,7 +90,7 @@ export function Vhosts() {
 
 function Edit({ vhost, onClose }: { vhost: Vhost; onClose: () => void }) {
   const isNew = vhost.name === "";
-  const [draft, put] = useDraft({
+  const [draft, put, bind] = useDraft({
     name: vhost.name,
     description: vhost.description ?? "",
     default_queue_type: vhost.default_queue_type ?? "classic",
@@ -105,20 +105,13 @@ function Edit({ vhost, onClose }: { vhost: Vhost; onClose: () => void }) {
       done={TEXTS.saved(name)}
       onClose={onClose}
     >
-      {isNew && (
-        <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
-      )}
-      <TextField
-        label={heads.description}
-        value={body.description}
-        onText={(description) => put({ description })}
-      />
+      {isNew && <TextField label={words.name} required {...bind.text("name")} />}
+      <TextField label={heads.description} {...bind.text("description")} />
       <SelectField
         label={heads.type}
         hint={TEXTS.typeHint}
-        value={body.default_queue_type}
+        {...bind.choice("default_queue_type")}
         options={same(["classic", "quorum", "stream"])}
-        onChoose={(type) => put({ default_queue_type: type })}
       />
       <CheckField
         label={TEXTS.tracingLabel}

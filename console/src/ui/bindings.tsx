@@ -102,7 +102,7 @@ interface BindProps {
 
 /** Binds to, or from, what the page is about: the other end is to be said. */
 export function BindForm({ vhost, queue, exchange = "" }: BindProps) {
-  const [draft, put] = useDraft({ other: "", kind: "q" as "q" | "e", key: "", more: "" });
+  const [draft, put, bind] = useDraft({ other: "", kind: "q" as "q" | "e", key: "", more: "" });
   const { other, kind, key, more } = draft;
   const table = jsonObject(more);
   const isOfQueue = queue !== undefined;
@@ -129,14 +129,9 @@ export function BindForm({ vhost, queue, exchange = "" }: BindProps) {
             onChoose={(it) => put({ kind: it })}
           />
         )}
-        <TextField
-          label={isOfQueue ? TEXTS.source : words.name}
-          required
-          value={other}
-          onText={(it) => put({ other: it })}
-        />
-        <TextField label={TEXTS.key} value={key} onText={(it) => put({ key: it })} />
-        <JsonField label={words.arguments} value={more} onText={(it) => put({ more: it })} />
+        <TextField label={isOfQueue ? TEXTS.source : words.name} required {...bind.text("other")} />
+        <TextField label={TEXTS.key} {...bind.text("key")} />
+        <JsonField label={words.arguments} {...bind.text("more")} />
       </RowForm>
     </Card>
   );

@@ -6,13 +6,31 @@ import { words } from "../words";
 import { useAct } from "./act";
 import { Dialog } from "./dialog";
 
-/** What somebody is writing down: the values, and a function that changes some of them. */
+/** Names of the values that are texts. */
+type Texts<Draft> = {
+  [Name in keyof Draft]: Draft[Name] extends string ? Name : never;
+}[keyof Draft];
+
+/** What a field needs to show a value of a draft, and to change it. */
+interface Bind<Draft> {
+  text: (name: Texts<Draft>) => { value: string; onText: (text: string) => void };
+  choice: <Name extends keyof Draft>(
+    name: Name,
+  ) => { value: Draft[Name]; onChoose: (value: Draft[Name]) => void };
+}
+
+/** What somebody is writing down: the values, a function that changes some of them, and what binds fields to them. */
 export function useDraft<Draft>(
   first: Draft | (() => Draft),
-): [Draft, (changes: Partial<Draft>) => void] {
+): [Draft, (changes: Partial<Draft>) => void, Bind<Draft>] {
   const [draft, setDraft] = useState(first);
   const put = (changes: Partial<Draft>) => setDraft((before) => ({ ...before, ...changes }));
-  return [draft, put];
+  const set = (name: keyof Draft, value: unknown) => put({ [name]: value } as Partial<Draft>);
+  const bind: Bind<Draft> = {
+    text: (name) => ({ value: draft[name] as string, onText: (text) => set(name, text) }),
+    choice: (name) => ({ value: draft[name], onChoose: (value) => set(name, value) }),
+  };
+  return [draft, put, bind];
 }
 
 interface FormProps {

@@ -86,7 +86,7 @@ interface Props {
 }
 
 export function Publish({ vhost, exchange, routingKey }: Props) {
-  const [draft, put] = useDraft<Draft>(() => {
+  const [draft, , bind] = useDraft<Draft>(() => {
     const from = template.peek();
     return from ? copyOf(from) : fresh(exchange, routingKey);
   });
@@ -113,35 +113,19 @@ export function Publish({ vhost, exchange, routingKey }: Props) {
           isReady={headers !== undefined && properties !== undefined}
           act={publish}
         >
-          <TextField
-            label={TEXTS.exchange}
-            hint={TEXTS.exchangeHint}
-            value={draft.exchange}
-            onText={(it) => put({ exchange: it })}
-          />
-          <TextField label={TEXTS.key} value={draft.key} onText={(it) => put({ key: it })} />
-          <JsonField
-            label={TEXTS.headers}
-            hint={TEXTS.headersHint}
-            value={draft.headers}
-            onText={(it) => put({ headers: it })}
-          />
+          <TextField label={TEXTS.exchange} hint={TEXTS.exchangeHint} {...bind.text("exchange")} />
+          <TextField label={TEXTS.key} {...bind.text("key")} />
+          <JsonField label={TEXTS.headers} hint={TEXTS.headersHint} {...bind.text("headers")} />
           <JsonField
             label={TEXTS.properties}
             hint={TEXTS.propertiesHint}
-            value={draft.properties}
-            onText={(it) => put({ properties: it })}
+            {...bind.text("properties")}
           />
-          <AreaField
-            label={TEXTS.payload}
-            value={draft.payload}
-            onText={(it) => put({ payload: it })}
-          />
+          <AreaField label={TEXTS.payload} {...bind.text("payload")} />
           <SelectField
             label={TEXTS.encoding}
-            value={draft.encoding}
+            {...bind.choice("encoding")}
             options={TEXTS.encodings}
-            onChoose={(it) => put({ encoding: it })}
           />
         </PageForm>
       </Card>

@@ -24,7 +24,13 @@ interface Draft {
 
 export function Declare({ onClose }: { onClose: () => void }) {
   const vhost = useFirstVhost();
-  const [draft, put] = useDraft<Draft>({ vhost, name: "", kind: "quorum", stream: "", more: "{}" });
+  const [draft, , bind] = useDraft<Draft>({
+    vhost,
+    name: "",
+    kind: "quorum",
+    stream: "",
+    more: "{}",
+  });
   const { name, kind, stream } = draft;
   const table = jsonObject(draft.more);
   const source = kind === "subscription" ? { "x-stream": stream } : {};
@@ -39,30 +45,22 @@ export function Declare({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       onDone={() => go(queueHref(draft.vhost, name))}
     >
-      <VhostField value={draft.vhost} onChoose={(it) => put({ vhost: it })} />
-      <TextField label={words.name} required value={name} onText={(it) => put({ name: it })} />
+      <VhostField {...bind.choice("vhost")} />
+      <TextField label={words.name} required {...bind.text("name")} />
       <SelectField
         label={TEXTS.kind}
-        value={kind}
+        {...bind.choice("kind")}
         options={KINDS}
         hint={TEXTS.hints[kind]}
-        onChoose={(it) => put({ kind: it })}
       />
       {kind === "subscription" && (
-        <TextField
-          label={TEXTS.stream}
-          hint={TEXTS.streamHint}
-          required
-          value={stream}
-          onText={(it) => put({ stream: it })}
-        />
+        <TextField label={TEXTS.stream} hint={TEXTS.streamHint} required {...bind.text("stream")} />
       )}
       <JsonField
         label={words.arguments}
         hint={TEXTS.argumentsHint}
         rows={4}
-        value={draft.more}
-        onText={(more) => put({ more })}
+        {...bind.text("more")}
       />
     </FormDialog>
   );

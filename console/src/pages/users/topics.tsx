@@ -55,7 +55,7 @@ export function TopicPermissions({ name, mayChange }: { name: string; mayChange:
 
 function Give({ name }: { name: string }) {
   const first = useFirstVhost();
-  const [draft, put] = useDraft({
+  const [draft, put, bind] = useDraft({
     vhost: "",
     exchange: "amq.topic",
     write: "^{username}\\.",
@@ -69,12 +69,7 @@ function Give({ name }: { name: string }) {
       done={TEXTS.changed(name)}
     >
       <VhostField value={vhost} onChoose={(it) => put({ vhost: it })} />
-      <TextField
-        label={TEXTS.exchange}
-        required
-        value={body.exchange}
-        onText={(exchange) => put({ exchange })}
-      />
+      <TextField label={TEXTS.exchange} required {...bind.text("exchange")} />
       {RIGHTS.map((right) => (
         <TextField
           key={right}
