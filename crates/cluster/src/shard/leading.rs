@@ -10,6 +10,7 @@ use crate::exchange::{Input, Now, Output};
 use crate::group::queues::QueueGroup;
 use crate::limits::{LAG_NEAR, SETTLED_IN_MS, SLOW_TICKS};
 use crate::peer::message::Message;
+use crate::remote::Route;
 use crate::replica::Harvest;
 use crate::waiter::Waiter;
 
@@ -96,6 +97,14 @@ impl Shard {
                 self.review_leadership(now, group, outputs);
             }
         }
+        // A leader may have given up what sessions of this node were sent meanwhile, and others may have it: they are told
+        // nothing of it, and get again what is still theirs.
+        for out in self.out.values_mut() {
+            if matches!(out.remote.route, Route::There { .. }) {
+                out.remote.route = Route::Nowhere;
+            }
+        }
+        self.route_all(now, outputs);
     }
 
     /// Takes up or gives up leadership where that is due.

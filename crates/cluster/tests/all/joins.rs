@@ -81,3 +81,29 @@ fn a_leader_that_has_just_started_does_not_wait_for_ever_for_who_does_not_come()
     cluster.run(2000);
     assert_eq!(delivered(&mut cluster, ann), 3);
 }
+
+#[test]
+fn who_stood_still_does_not_hear_what_others_were_given_meanwhile() {
+    let mut cluster = Cluster::new(3, 1);
+    let place = cluster.declare(Shard::first_session(NodeId(1)), "orders", (true, false));
+    let leader = cluster.leader(place.1);
+    let [bobs, anns] = [1, 2].map(|nth| NodeId((leader.0 - 1 + nth) % 3 + 1));
+    let (bob, ann) = (Shard::first_session(bobs), Shard::first_session(anns));
+    attach(&mut cluster, bob, place);
+    // What it is sent now waits for it, over a connection that is open.
+    cluster.asleep.insert(bobs);
+    publish(&mut cluster, ann, place, 2);
+    attach(&mut cluster, ann, place);
+    assert_eq!((delivered(&mut cluster, ann), delivered(&mut cluster, bob)), (0, 0));
+    for other in [leader, anns] {
+        cluster.lose_sight(other, bobs);
+    }
+    cluster.cut(leader, anns);
+    cluster.run(500);
+    cluster.heal(leader, anns);
+    cluster.run(3_000);
+    assert_eq!(delivered(&mut cluster, ann), 2, "whoever leads now gives them to Ann");
+    cluster.asleep.remove(&bobs);
+    cluster.run(100);
+    assert_eq!(delivered(&mut cluster, bob), 0, "they are Ann's");
+}
