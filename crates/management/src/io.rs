@@ -10,6 +10,7 @@ mod api;
 mod aside;
 mod asking;
 mod backup;
+mod body;
 mod books;
 mod boot;
 mod change;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Extension, RawPathParams, Request};
 use axum::response::Response;
 use axum::routing::{MethodRouter, any, on};
@@ -21,14 +20,13 @@ use tokio::net::TcpListener;
 
 use super::api::{Api, Caller};
 use super::aside::aside;
+use super::body::read_body;
 use super::perform::perform;
 use super::response::{response, unchallenged};
 use super::{console, sessions};
 use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
-use crate::limits::{
-    BODY_WAIT, CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, READER_WAIT,
-};
+use crate::limits::{CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, READER_WAIT};
 use crate::metrics::Metrics;
 use crate::node::{Facts, View};
 use crate::reply::Problem;
@@ -104,12 +102,6 @@ async fn decide(api: &Api, route: &'static Route, asked: Asked) -> Result<(Work,
         Ok((work, facts))
     });
     decided.await?
-}
-
-pub(super) async fn read_body(body: Body, max: usize) -> Result<Bytes, Problem> {
-    let read = tokio::time::timeout(BODY_WAIT, axum::body::to_bytes(body, max)).await;
-    let read = read.map_err(|_| Problem::bad("the body did not come in time"))?;
-    read.map_err(|_| Problem::TooLarge(format!("the body has more than {max} bytes, or broke off")))
 }
 
 /// Who asks, if the password or the token is right, or else if there is a session. A login that is sent with the request

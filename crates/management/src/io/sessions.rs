@@ -13,8 +13,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
+use super::body::read_body;
 use super::response::unchallenged;
-use super::server::read_body;
 use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
 use crate::limits::LOGIN_BYTES_MAX;
