@@ -109,7 +109,7 @@ const SPREAD: &[Spread] = &[
     Spread {
         package: "crates/cluster",
         name: "shard::Shard",
-        file_count: 17,
+        file_count: 18,
         reason: "A shard hands each input to one of its parts; its files are sorted by what happens: \
                  leading, members, peers, requests, snapshots.",
     },
