@@ -709,7 +709,6 @@ impl Queues {
         }
     }
 
-    /// Those who have waited for a queue's rate long enough are answered.
     /// Lends tokens of a queue to one of its partitions.
     pub(crate) fn lend(&mut self, queue: QueueId, ask: &Ask) -> Option<Loan> {
         self.machine.lend(queue, ask)
@@ -727,6 +726,7 @@ impl Queues {
         self.perform(0, None, group_effects);
     }
 
+    /// Those who have waited for a queue's rate long enough are answered.
     fn let_in_due(&mut self, group_effects: &mut Vec<GroupEffect>) {
         while let Some((queue, count)) = self.intake.due(self.time_ms) {
             if let Err(due_ms) = self.machine.let_in(queue, count) {

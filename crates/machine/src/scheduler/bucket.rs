@@ -39,9 +39,9 @@ impl Bucket {
         self.burst
     }
 
-    /// It has so many tokens, whatever it had.
+    /// It has these tokens and no others, less what something that cost more than it had left to pay.
     pub(crate) fn set(&mut self, tokens: u64) {
-        self.level = self.units(tokens);
+        self.level = self.level.min(0).saturating_add(self.units(tokens));
     }
 
     /// With the tokens that it has, as far as they are within the new burst, at another rate.

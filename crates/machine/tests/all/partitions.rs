@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::world::World;
 use machine::{
-    Applied, Arguments, Assignment, Batch, Bounds, Catalog, CatalogCommand, CatalogEffect,
-    CatalogReply, ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome, Partition, Queue,
-    QueueHome, QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Refusal,
-    Retention, SessionId, StreamOffset, Subscription, Version, limits,
+    Applied, AppliesTo, Arguments, Assignment, Batch, Bounds, Catalog, CatalogCommand,
+    CatalogEffect, CatalogReply, ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome,
+    Partition, PolicyKind, PolicyRules, PolicySpec, Queue, QueueHome, QueueId, QueueMachine,
+    QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Refusal, Retention, SessionId,
+    StreamOffset, Subscription, TokenHome, Value, Version, limits,
 };
 
 fn spec(queue_type: QueueType, features: Features, partitions: u16) -> QueueSpec {
@@ -193,6 +194,69 @@ fn a_stream_grows_with_its_subscriptions_and_never_shrinks() {
     is_restored(&world);
     assert_eq!(grow(&mut world, 2), [], "it keeps what is in them");
     assert_eq!(queue(&world, "s").partition_count(), 4);
+}
+
+/// Whose tokens each partition gives out, as the groups were told last.
+fn tokens_of(world: &mut World, name: &str) -> Vec<Option<TokenHome>> {
+    let effects = std::mem::take(&mut world.effects);
+    let found = queue(world, name);
+    let told = |id: QueueId| {
+        let of = effects.iter().rev().find_map(|effect| match effect {
+            CatalogEffect::QueueCreated { queue, settings, .. }
+            | CatalogEffect::QueueChanged { queue, settings, .. } => {
+                (*queue == id).then_some(settings)
+            }
+            CatalogEffect::QueueDeleted { .. } => None,
+        });
+        of.expect("it was told").features.as_ref().and_then(|features| features.tokens_of)
+    };
+    found.partitions().map(|partition| told(partition.queue)).collect()
+}
+
+#[test]
+fn partitions_are_told_whose_tokens_they_share_as_soon_as_they_are_several() {
+    let mut world = agreed();
+    let id = stream(&mut world, "s", 1);
+    let subscription =
+        Some(Subscription { stream: id, start: StreamOffset::First, skips: false, seeks: 0 });
+    let rates = Rates { dequeue: Rate::new(5, 1_000), ..Rates::default() };
+    let features = Features { subscription, rates, ..Features::default() };
+    create(&mut world, "s.a", spec(QueueType::Subscription, features, 1));
+    assert_eq!(tokens_of(&mut world, "s.a"), [None], "it has a bucket of its own");
+    let more = QueueSpec { partitions: 3, ..queue(&world, "s").declared().clone() };
+    world.apply(CatalogCommand::ChangeQueue {
+        vhost: "/".to_owned(),
+        name: "s".to_owned(),
+        queue: id,
+        spec: Box::new(more),
+    });
+    let (first, group) = places(queue(&world, "s.a"))[0];
+    let home = Some(TokenHome { group, queue: first });
+    assert_eq!(tokens_of(&mut world, "s.a"), [home, home, home]);
+    is_restored(&world);
+    // A policy may bring the rate.
+    create(
+        &mut world,
+        "s.b",
+        spec(QueueType::Subscription, Features { subscription, ..Features::default() }, 1),
+    );
+    assert_eq!(tokens_of(&mut world, "s.b"), [None, None, None]);
+    let spec = PolicySpec {
+        pattern: "b$".to_owned(),
+        applies_to: AppliesTo::All,
+        priority: 0,
+        rules: PolicyRules { rates, ..PolicyRules::default() },
+        definition: Arguments::new().with("dequeue-rate", Value::LongStr(b"5/s".to_vec())),
+    };
+    world.apply(CatalogCommand::PutPolicy {
+        vhost: "/".to_owned(),
+        name: "slow".to_owned(),
+        kind: PolicyKind::User,
+        spec: Box::new(spec),
+    });
+    let (first, group) = places(queue(&world, "s.b"))[0];
+    let home = Some(TokenHome { group, queue: first });
+    assert_eq!(tokens_of(&mut world, "s.b"), [home, home, home]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A rate that counts for several partitions together.
 
-use machine::{Ask, GroupId, Loan, Rate, TokenHome};
+use machine::{Ask, GroupId, Loan, Rate, Rates, TokenHome};
 
 use super::rates::{Dice, Seen, per_second};
 use super::*;
@@ -139,6 +139,34 @@ fn a_slow_rate_of_several_partitions_is_kept_to_the_message() {
     }
     all.pass(30_000);
     assert!((58..=61).contains(&all.seen.all()), "{} in 30 s", all.seen.all());
+}
+
+#[test]
+fn bytes_of_all_partitions_keep_to_their_rate_however_large_messages_are() {
+    let rates = Rates { dequeue_bytes: Rate::new(100_000, 1_000), ..Rates::default() };
+    let mut all = Partitions::new(3, &Features { rates, ..Features::default() });
+    (0..3).for_each(|partition| all.attach(partition));
+    let (mut dice, began) = (Dice(5), all.now());
+    let mut sizes = [const { Vec::new() }; 3];
+    for _ in 0..2_000 {
+        // Some are larger than a burst, and many are nothing.
+        let bytes = [0, 10, 700, 20_000][dice.below(4) as usize] * (1 + dice.below(2)) as usize;
+        let body = vec![0; bytes];
+        let one = dice.below(3) as usize;
+        all.groups[one].publish_with(Q, Attributes::default(), &body);
+        sizes[one].push(bytes as u64);
+        all.pass(dice.below(3));
+    }
+    all.pass(10_000);
+    let gone = |(group, sizes): (&Group, &Vec<u64>)| {
+        assert!(group.ready() > 0, "it is more than the rate brings");
+        sizes[..sizes.len() - group.ready() as usize].iter().sum::<u64>()
+    };
+    let went: u64 = all.groups.iter().zip(&sizes).map(gone).sum();
+    let due = (all.now() - began) * 100;
+    // A large message goes from a full bucket, and is paid for later.
+    assert!(went <= due + 10_000 + 3 * 40_000, "{went} bytes went where {due} were due");
+    assert!(went * 100 >= due * 95, "{went} bytes went where {due} were due");
 }
 
 #[test]
