@@ -157,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn tokens_that_are_set_pay_a_debt_first_and_add_to_nothing_else() {
+        let mut bucket = Bucket::empty(rate(1_000, 1_000), 10, 0);
+        bucket.set(10);
+        bucket.take(15);
+        bucket.set(8);
+        assert_eq!(bucket.tokens(), 3);
+        bucket.set(8);
+        assert_eq!(bucket.tokens(), 8);
+    }
+
+    #[test]
     fn another_rate_leaves_the_tokens_and_no_more_than_its_burst() {
         let full = Bucket::full(rate(1_000, 1_000), 100, 5);
         let slower = full.changed_to(rate(60, 60_000), 7, 5);
