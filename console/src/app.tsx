@@ -11,6 +11,7 @@ import { Audit } from "./pages/audit";
 import { Channels } from "./pages/channels";
 import { Cluster } from "./pages/cluster";
 import { ConnectionPage } from "./pages/connection";
+import { Companions } from "./pages/companions";
 import { Connections } from "./pages/connections";
 import { Consumers } from "./pages/consumers";
 import { DeadLetters } from "./pages/dead";
@@ -49,6 +50,7 @@ const VIEWS: Record<string, ComponentType> = {
   "/channels": Channels,
   "/consumers": Consumers,
   "/locks": Locks,
+  "/companions": Companions,
   "/cluster": Cluster,
   "/users": Users,
   "/user": UserPage,

@@ -8,6 +8,8 @@ export interface Overview {
   product_name: string;
   product_version: string;
   rabbitmq_version: string;
+  /** What all nodes have agreed on. */
+  cluster_version: number;
   listeners: { ip_address: string; node: string; port: number; protocol: string }[];
   object_totals: {
     queues: number;
@@ -63,6 +65,16 @@ export interface Partition {
   partition: number;
   group: number;
   leader: string | null;
+  /** How it stands: not in lists, and not if its leader does not answer. */
+  messages_ready?: number;
+  messages_unacknowledged?: number;
+  oldest_ready_at?: number | null;
+}
+
+/** Where a place in a stream is; `null`: the leader of the partition does not answer. */
+export interface Places {
+  partitions: { partition: number; offset: number | null; messages: number | null }[];
+  messages: number | null;
 }
 
 export interface Queue {
@@ -88,6 +100,7 @@ export interface Queue {
   messages_unacknowledged?: number;
   consumers?: number;
   message_bytes_ready?: number | null;
+  oldest_ready_at?: number | null;
   partitions?: Partition[];
   rates?: Record<string, unknown>;
   consumer_details?: QueueConsumer[];
@@ -118,8 +131,25 @@ export interface Consumer {
     peer_host: string;
     user: string;
   };
-  millrace?: { held: number; credit: number };
+  /** Since when it holds its oldest message at least; `null`: for less than a minute, or it holds none. */
+  oldest_held_at?: number | null;
+  message_stats?: { deliver: number; deliver_details: Rate; ack: number; ack_details: Rate };
+  millrace?: {
+    held: number;
+    credit: number;
+    paused?: boolean;
+    paused_by?: string | null;
+    paused_at?: number | null;
+  };
 }
+
+/** How fast a total grows, a second. */
+export interface Rate {
+  rate: number;
+}
+
+/** What publishers of a connection wait for. */
+export type BlockedBy = "memory" | "disk" | "in_flight" | "queue" | "log";
 
 export interface Connection {
   name: string;
@@ -136,6 +166,19 @@ export interface Connection {
   connected_at: number;
   client_properties: Table;
   send_pend: number;
+  recv_oct?: number;
+  recv_oct_details?: Rate;
+  send_oct?: number;
+  send_oct_details?: Rate;
+  message_stats?: {
+    publish: number;
+    publish_details: Rate;
+    deliver_get: number;
+    deliver_get_details: Rate;
+    ack: number;
+    ack_details: Rate;
+  };
+  blocked_by?: BlockedBy | null;
   millrace?: { id: string; consumers: number };
 }
 
@@ -184,6 +227,8 @@ export interface Holder {
   user?: string;
   channel?: number;
   consumer_tag?: string;
+  /** Since when at least; `null`: for less than a minute. */
+  held_since?: number | null;
 }
 
 export interface Messages {
@@ -197,7 +242,29 @@ export interface Series {
   step_ms: number;
   series: Record<string, (number | null)[]>;
   silent: string[];
+  /** The oldest first. A node of an older version tells none. */
+  marks?: Mark[];
+  marks_left_out?: number;
 }
+
+/** A group that another node leads from then on. */
+export interface LeaderMark {
+  at: number;
+  kind: "leader";
+  group: number;
+  term: number;
+  from: string;
+  to: string;
+  /** The first of its queues. */
+  queues: { vhost: string; name: string }[];
+  queue_count: number;
+}
+
+/** What happened. */
+export type Mark =
+  | LeaderMark
+  | { at: number; kind: "start"; node: string }
+  | { at: number; kind: "deployment"; text: string; user: string };
 
 export interface Binding {
   source: string;
@@ -218,6 +285,12 @@ export interface Exchange {
   internal: boolean;
   arguments: Table;
   policy?: string;
+  message_stats?: {
+    publish_in: number;
+    publish_in_details: Rate;
+    publish_out: number;
+    publish_out_details: Rate;
+  };
 }
 
 export interface DeadLettersTo {
@@ -381,6 +454,17 @@ export interface Policy {
   "apply-to": string;
   priority: number;
   definition: Table;
+}
+
+/** What a policy would change. */
+export interface Foreseen {
+  queue_count: number;
+  change_count: number;
+  changes: {
+    queue: string;
+    policy: { before: string | null; after: string | null };
+    definition: { before: Table; after: Table };
+  }[];
 }
 
 export interface Limits {

@@ -14,6 +14,7 @@ const pages = {
   channels: "Channels",
   consumers: "Consumers",
   locks: "Locks",
+  companions: "Relays & workers",
   cluster: "Cluster",
   users: "Users",
   vhosts: "Vhosts",
@@ -203,7 +204,7 @@ export const words = {
       out: "Messages that are acknowledged a second",
       growth: "What comes in, less what is acknowledged",
       bytes: "Bytes of ready messages",
-      oldest: "How long the first ready message has waited",
+      oldest: "How long the oldest ready message has waited, at least",
       delayed: "Messages that fall due later",
       leaving: "Dead letters that are not stored yet where they go",
     },
@@ -225,6 +226,13 @@ export const words = {
         resume: (queues: number) => `${queueCount(queues)} resumed.`,
         purge: (queues: number) => `${queueCount(queues)} purged.`,
         delete: (queues: number) => `${queueCount(queues)} deleted.`,
+      },
+      undo: {
+        verb: "Undo",
+        text: (messages: number, queues: number, left: string) =>
+          `For ${left} the ${messageCount(messages)} of ${queueCount(queues)} can be brought back.`,
+        done: (messages: number, queues: number) =>
+          `${messageCount(messages)} of ${queueCount(queues)} came back.`,
       },
     },
     declare: {
@@ -254,11 +262,33 @@ export const words = {
   chart: {
     time: "Time",
     range: "Range",
-    ranges: { "900": "15 min", "3600": "1 h", "21600": "6 h", "86400": "24 h" },
+    ranges: { "900": "15 min", "3600": "1 h", "21600": "6 h", "86400": "24 h", "172800": "48 h" },
     zoomOut: "Show all",
+    compare: "Compare with yesterday",
+    dayBefore: (name: string) => `${name}, yesterday`,
     hint: "Drag across the chart to zoom, double-click to show all.",
     nothing:
       "The node has no history of this time yet. It begins when somebody looks, and when something happens.",
+  },
+  marks: {
+    title: "What happened",
+    none: "In this time no leader changed, no node started, and nobody told of a deployment.",
+    group: (group: number) => (group === 0 ? "the catalog" : `group ${group}`),
+    groups: (groups: number) => `${count(groups)} groups`,
+    leader: (groups: string, from: string, to: string) =>
+      `New leader of ${groups}: ${to} instead of ${from}.`,
+    concerned: "Queues:",
+    noQueue: "No queue is in it.",
+    start: (node: string) => `${node} started.`,
+    deployment: (text: string, user: string) => `Deployment: ${text} (told by ${user})`,
+    showAll: (marks: number) => `Show all ${count(marks)}`,
+    leftOut: (marks: number) => `${counted(marks, "older mark is", "older marks are")} not shown.`,
+    tell: "Mark a deployment…",
+    tellTitle: "Mark a deployment",
+    what: "What was deployed",
+    whatHint:
+      "One line, such as: orders 1.4.2. All who see charts see it, and the audit trail keeps it.",
+    told: "The deployment is marked.",
   },
   queue: {
     tabs: {
@@ -280,7 +310,6 @@ export const words = {
     now: "Now",
     history: "Messages and rates",
     counts: "Since the queue was made",
-    oldestUnknown: "older than the log",
     sample: "The first messages that would go:",
     facts: {
       ready: "Ready",
@@ -307,7 +336,16 @@ export const words = {
       title: (name: string) => `Purge ${name}?`,
       count: (ready: string, unacked: string) =>
         `${ready} ready will be gone. ${unacked} with consumers will stay.`,
+      undoText: (isUndoable: boolean) =>
+        isUndoable
+          ? "For a minute it can be undone, and what is purged takes up the disk for so long."
+          : "It cannot be undone: a node of the cluster runs an older program, which knows no undo.",
       done: (name: string) => `${name} is purged.`,
+      undo: "Undo",
+      canBeUndone: (messages: string, left: string) =>
+        `${messages} purged. For ${left} they can be brought back.`,
+      undone: (messages: string) => `${messages} are back in the queue.`,
+      tooLate: "Nothing was left to bring back.",
     },
     delete: {
       verb: "Delete",
@@ -445,6 +483,8 @@ export const words = {
     subscriptions: "Subscriptions of this stream",
     subscription: "Subscription",
     lag: "Lag (messages)",
+    lagTime: "Lag (time)",
+    lagTimeTitle: "How long the first message that is not given out has been there, at least",
     noSubscription: "No subscription reads this stream.",
     seek: "Go on somewhere else",
     seekText: (ready: string, unacked: string) =>
@@ -465,8 +505,13 @@ export const words = {
       time: "In your time zone.",
     },
     preview: "Show what comes",
-    previewText: "It would go on with these:",
-    previewNothing: "There is no message from there on.",
+    ahead: "Messages from there on",
+    previewText: (messages: number | null) => {
+      if (messages === null) return "A partition's leader does not answer:";
+      return messages === 0
+        ? "It would wait for the next message:"
+        : `It would go on here, with ${messageCount(messages)}:`;
+    },
     seekVerb: "Set position",
     sought: (name: string) => `${name} goes on there.`,
   },
@@ -562,16 +607,21 @@ export const words = {
     heads: {
       queue: "Queue",
       held: "Held",
+      since: "Oldest held",
       tag: "Consumer",
       connection: "Connection",
       host: "Host",
       user: "User",
       channel: "Channel",
       age: "Age",
+      heldFor: "Held for",
       key: "Routing key",
       holder: "Holder",
     },
+    heldFor: "for",
     consumers: "Consumers that hold messages",
+    sinceTitle: "How long it is held, at least: the connection looks once a minute",
+    short: "under a minute",
     channels: "Channels with unacked messages",
     see: "Which?",
     nobody: "Nobody holds a message.",
@@ -602,7 +652,35 @@ export const words = {
       consumers: "Consumers",
       age: "Age",
       node: "Node",
+      in: "In /s",
+      out: "Out /s",
+      published: "Published /s",
+      delivered: "Delivered /s",
+      acked: "Acked /s",
     },
+    titles: {
+      in: "Bytes that the client sends in a second",
+      out: "Bytes that the client is sent in a second",
+    },
+    blockedBy: {
+      memory: "low on memory",
+      disk: "low on disk",
+      in_flight: "held: in flight",
+      queue: "held: queue",
+      log: "held: disks",
+    },
+    blockedByTitles: {
+      memory: "Publishers wait until the node has more memory.",
+      disk: "Publishers wait until the node has more disk.",
+      in_flight:
+        "Publishers wait until the disks have what all publishers of the node have in flight.",
+      queue:
+        "So much waits for a queue with a limit, or with a rate for what comes in, that the client is not read.",
+      log: "So much waits for the disks of a majority that the client is not read.",
+    },
+    received: "Received",
+    sent: "Sent",
+    moved: (total: string, perSecond: string) => `${total}, ${perSecond}/s`,
     nobody: "Nobody is connected.",
     about: "Connection",
     protocol: "Protocol",
@@ -634,7 +712,15 @@ export const words = {
       held: "Held",
       prefetch: "Prefetch",
       acks: "Acknowledges",
+      delivered: "Delivered /s",
+      acked: "Acked /s",
+      state: "State",
     },
+    pause: "Pause",
+    resume: "Resume",
+    pauseTitle: "A paused consumer keeps what it holds and is given nothing.",
+    pauseDone: (tag: string, wasPaused: boolean) =>
+      wasPaused ? `${tag} goes on.` : `${tag} is paused.`,
     noPrefetch: "no limit",
     noAck: "no: what is sent counts as done",
     nobody: "Nobody consumes.",
@@ -642,7 +728,20 @@ export const words = {
   },
   exchanges: {
     byDefault: "(default exchange)",
-    heads: { type: "Type", features: "Features", policy: "Policy" },
+    heads: {
+      type: "Type",
+      features: "Features",
+      policy: "Policy",
+      in: "In /s",
+      out: "Out /s",
+      published: "Published",
+      routed: "To queues",
+    },
+    titles: {
+      in: "Messages that clients publish to it in a second",
+      out: "Queues that these messages go to, for each message",
+    },
+    messages: "Messages of clients, since the nodes started",
     transient: "transient",
     autoDelete: "auto-delete",
     internal: "internal",
@@ -820,6 +919,12 @@ export const words = {
       queues === 0
         ? "It matches no queue now."
         : `It matches ${queueCount(queues)} now: ${names.join(", ")}${queues > names.length ? ", …" : ""}`,
+    foresee: "What would it change?",
+    foreseen: (matched: number, changed: number) =>
+      changed === 0
+        ? `It matches ${queueCount(matched)}, and would change none.`
+        : `It matches ${queueCount(matched)}, and would change ${queueCount(changed)}:`,
+    becomes: "becomes",
     deleteTitle: (name: string) => `Delete the policy ${name}?`,
     deleted: (name: string) => `${name} is deleted.`,
   },
@@ -860,6 +965,70 @@ export const words = {
     nothingMore:
       "A lock has one holder at a time, for as long as its lease. This runs a job on one machine at a time:",
     snippet: "millrace lock run nightly --lease 10s -- ./report.sh",
+  },
+  companions: {
+    kinds: { relay: "Relay", inbox: "Inbox", worker: "Worker" },
+    unknown: "Relay or worker",
+    title: (kind: string, address: string) => `${kind} at ${address}`,
+    askedBy: (node: string) => `asked by ${node}`,
+    ready: "ready",
+    notReady: "not ready",
+    silent: "does not answer",
+    standby: "standby",
+    standbyTitle: "Another one is at work, and this one takes over when it is gone.",
+    nothing: "No node is told of a relay or a worker.",
+    nothingMore:
+      "Name their addresses of metrics in the configuration of a node, with commas between them, and start it again. The node asks them, so they need not be in reach of the browser:",
+    snippet: 'companions = "127.0.0.1:9187,127.0.0.1:9190"',
+    facts: {
+      backlog: "Rows that wait",
+      oldest: "Oldest waits for",
+      confirmedRate: "Confirmed /s",
+      parked: "Tried again later",
+      deadRows: "Dead rows",
+      confirmed: "Confirmed since its start",
+      bytes: "Bytes of these",
+      failed: "Not taken, by reason",
+      dead: "Became dead, by reason",
+      slotLag: "Log that its slot keeps",
+      lastFailure: "Last failure:",
+      queued: "Ready in the queue",
+      unacked: "In hand",
+      storedRate: "Stored /s",
+      stored: "Stored since its start",
+      duplicates: "Stored before",
+      rejected: "Refused by the table",
+    },
+    heads: {
+      pipeline: "Pipeline",
+      source: "Source",
+      target: "Target",
+      kind: "Kind",
+      doneRate: "Done /s",
+      inHand: "In hand",
+      running: "Running",
+      oldest: "Oldest",
+      done: "Done",
+      later: "Later again",
+      dead: "Dead",
+      retry: "To be retried",
+      throttled: "Throttled",
+      rejected: "Rejected",
+      state: "State",
+    },
+    pipelines: "Pipelines",
+    targets: "Targets",
+    noPipeline: "It has no pipeline.",
+    noTarget: "It has no target.",
+    errors: "Errors of the targets, the most frequent first",
+    time: "time",
+    times: "times",
+    away: "source is away",
+    paused: "paused",
+    runs: "runs",
+    stopped: "stopped:",
+    breaker: "waits for it to recover:",
+    throttled: "slowed down:",
   },
   topology: {
     filter: "Only around",

@@ -98,6 +98,8 @@ pub enum Promise {
     Duplicate,
     /// T4: one of lower priority before one of higher.
     Priority,
+    /// T6: more messages than the queue's rate allows.
+    Hurried,
     /// D1: a dead letter that came more than once to where it goes, and nothing had happened.
     DeadTwice,
     /// D2: dead letters of one queue out of the order in which they died.
@@ -138,6 +140,7 @@ impl fmt::Display for Promise {
             Self::Killed => "T2 dead without a reason",
             Self::Duplicate => "T3 duplicate",
             Self::Priority => "T4 out of priority",
+            Self::Hurried => "T6 faster than the rate",
             Self::DeadTwice => "D1 dead letter repeated",
             Self::DeadOrder => "D2 dead letters reordered",
             Self::Books => "T5 books",

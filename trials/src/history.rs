@@ -215,6 +215,12 @@ pub struct Traits {
     pub retry_ms: Option<u64>,
     /// For how long a key is remembered.
     pub dedup_ms: Option<u64>,
+    /// Messages of one key come in order, whichever consumer gets them; those without a key in any.
+    pub keyed: bool,
+    /// One message of a key is out at a time.
+    pub in_turn: bool,
+    /// Messages that it gives out in a second, at most.
+    pub rate: Option<u64>,
 }
 
 /// What a message says of itself. Times in milliseconds.

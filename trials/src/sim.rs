@@ -63,6 +63,8 @@ pub struct Size {
     pub has_policies: bool,
     /// Somebody pauses queues, and somebody sends dead letters on.
     pub has_operations: bool,
+    /// Somebody purges queues, and undoes it.
+    pub has_undo: bool,
     /// There are streams, which some publish to and some read.
     pub has_streams: bool,
     /// Some want locks.
@@ -115,6 +117,7 @@ impl Default for Size {
             has_sessions: false,
             has_policies: false,
             has_operations: false,
+            has_undo: false,
             has_streams: false,
             has_locks: false,
             has_rates: false,
@@ -166,6 +169,8 @@ pub struct Counts {
     /// Pauses that began or ended, and dead letters that were sent on.
     pub pauses: u64,
     pub retried: u64,
+    /// Messages that were purged, and came back.
+    pub brought_back: u64,
     pub streams: StreamCounts,
     pub locks: LockCounts,
     pub rated: RatedCounts,
@@ -206,6 +211,7 @@ impl std::ops::AddAssign for Counts {
         self.examined += other.examined;
         self.pauses += other.pauses;
         self.retried += other.retried;
+        self.brought_back += other.brought_back;
         self.streams += other.streams;
         self.locks += other.locks;
         self.rated += other.rated;
@@ -266,6 +272,7 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         amqp: world.clients.amqp_counts(),
         administered: world.clients.administered().0,
         examined: world.clients.administered().1,
+        brought_back: world.clients.brought_back(),
         pauses: world.clients.operations().0,
         retried: world.clients.operations().1,
         streams: world.clients.stream_counts(),
@@ -291,8 +298,11 @@ pub fn run(seed: u64, size: Size) -> Outcome {
         late: LATE,
         stuck_after: (SERVES + size.healed_ms * 1000 + DRAINS) * 1000,
         order_of_flagged: false,
-        // Connections end while much is on its way to their consumers.
-        unordered: &[clients::WIRE_SHARED],
+        // Connections end while much is on its way to their consumers. What is brought back comes behind what came since.
+        unordered: match size.has_undo {
+            true => &[clients::WIRE_SHARED, clients::waverer::SHARED],
+            false => &[clients::WIRE_SHARED],
+        },
         ..Rules::default()
     };
     let report = check(&History::of(diary.events.clone()), &rules);

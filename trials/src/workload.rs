@@ -147,6 +147,8 @@ pub struct Plan {
     /// `x-queue-type` of every queue, where one is asked for.
     pub queue_type: Option<String>,
     pub queues: Vec<QueuePlan>,
+    /// Streams of [`special::PARTITIONS`] partitions, which some of the queues read.
+    pub streams: Vec<&'static str>,
     /// One connection each, with its channels.
     pub publishers: Vec<Vec<ChannelPlan>>,
     /// Unconfirmed publishes per channel.
@@ -183,6 +185,7 @@ impl Plan {
         Self {
             seed,
             queue_type: None,
+            streams: Vec::new(),
             queues: vec![
                 queue("orders", 1, 100, Manner::AckEach),
                 queue("work", 3, 50, Manner::Mixed { nack_percent: 5, reject_percent: 2 }),
@@ -227,6 +230,33 @@ impl Plan {
         };
         self.publishers.push(operated[..special::OPERATED_FED].iter().map(channel).collect());
         self.queues.extend(operated.into_iter().map(QueuePlan::special));
+        self
+    }
+
+    /// A stream of several partitions with subscriptions, and a queue, which keep the order of each key; a subscription
+    /// with a rate; and a connection that publishes to stream and queue.
+    pub fn with_keys(mut self) -> Self {
+        let [shared, single, ordered] = special::keyed();
+        let keyed = [shared, single, ordered, special::rated()];
+        let of_stream = keyed.iter().filter(|special| special.reads.is_some());
+        let stream = ChannelPlan {
+            exchange: "",
+            key: special::EVENTS,
+            queues: of_stream.map(|special| special.name).collect(),
+            retries: false,
+            special: keyed.first().cloned(),
+        };
+        let queues = keyed.iter().filter(|special| special.reads.is_none());
+        let channels = queues.map(|special| ChannelPlan {
+            exchange: "",
+            key: special.name,
+            queues: vec![special.name],
+            retries: false,
+            special: Some(special.clone()),
+        });
+        self.publishers.push([stream].into_iter().chain(channels).collect());
+        self.streams.push(special::EVENTS);
+        self.queues.extend(keyed.into_iter().map(QueuePlan::special));
         self
     }
 

@@ -58,6 +58,24 @@ fn nothing_is_lost_nor_reordered_when_relay_database_and_broker_are_killed_over_
 }
 
 #[test]
+fn pipelined_rows_of_one_key_keep_their_order_whoever_is_killed() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    for shape in [Shape::poll(Asked::Key), Shape::wal(Asked::Key)] {
+        let shape = shape.with(&["--order-pipeline", "repeat"]);
+        let plan = Plan { keys: 1, transactions: 60, ..Plan::usual(17) };
+        let mut run = done(Run::start(&mut stage, shape, plan));
+        for (turn, victim) in Victim::ALL.into_iter().cycle().take(6).enumerate() {
+            let enough = run.delivered() + 60 + 7 * turn;
+            done(run.until("it goes on", |run| run.delivered() >= enough || run.is_written()));
+            done(victim.kill(&mut run));
+            done(victim.revive(&mut run));
+        }
+        let report = valid(done(run.finish()));
+        assert_eq!(report.charged, 0, "an outage is nobody's fault");
+    }
+}
+
+#[test]
 fn nothing_is_lost_when_anybody_is_killed_while_the_relay_is_at_any_step() {
     let Some(mut stage) = stage(Kind::Millrace) else { return };
     for (order, seed) in [(Asked::Key, 21), (Asked::None, 22)] {

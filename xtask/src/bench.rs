@@ -6,6 +6,7 @@
 
 mod backlog;
 mod cluster;
+mod console;
 mod features;
 mod generator;
 mod load;
@@ -34,7 +35,8 @@ const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [-
                      \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
                      [--seconds S] [--runs N] [--broker millrace|rabbitmq]\n\
                      \x20      cargo xtask bench streams [--messages N] [--seconds S] [--runs N] \
-                     [--broker millrace|rabbitmq]\n\
+                     [--broker millrace|rabbitmq|kafka|pulsar]\n\
+                     \x20      cargo xtask bench console [--queues N] [--seconds S]\n\
                      \x20      cargo xtask bench relay --help\n\
                      \x20      cargo xtask bench work --help";
 
@@ -64,6 +66,7 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     }
     let work: Box<dyn FnOnce() -> Outcome> = match words.split_first() {
         Some((word, rest)) if word == "features" => Box::new(features::parse(rest)?),
+        Some((word, rest)) if word == "console" => Box::new(console::parse(rest)?),
         Some((word, rest)) if word == "streams" => Box::new(streams::parse(rest)?),
         _ => {
             let options = parse(words)?;
@@ -75,6 +78,9 @@ pub(crate) fn command(words: &[String]) -> Outcome {
     };
     if !namespace::is_inside() {
         run(&mut cargo(&["build", "--quiet", "--release", "--package", "millrace"]))?;
+        if let Some((_, rest)) = words.split_first().filter(|(word, _)| *word == "streams") {
+            streams::install(rest)?;
+        }
         let words = words.iter().map(String::as_str);
         return namespace::run_inside(&["bench"].into_iter().chain(words).collect::<Vec<_>>());
     }

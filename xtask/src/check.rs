@@ -4,15 +4,30 @@
 
 use std::time::Instant;
 
+use crate::console::Pictures;
 use crate::process::{build_once, cargo, run};
 use crate::tally::Tally;
 use crate::{Outcome, conformance, console, r#gen, package, quick, setup, testing, tidy, trials};
 
 /// Trials as short as they still mean something; longer ones are for the night.
-const SHORT_SIM: &[&str] = &["--seeds", "12"];
+const SHORT_SIM: &[&str] = &["--seeds", "4"];
 /// Those of `check --quick`: more of them, since no longer trials follow.
 const QUICK_SIM: &[&str] = &["--seeds", "20"];
 const SHORT_CHAOS: &[&str] = &["--rounds", "3", "--seconds", "1"];
+
+/// What a step does, and what it counted.
+type Work = fn() -> Result<Tally, String>;
+
+/// What `ci` runs beside the binaries of tests, each as a program of its own: `cargo xtask step NAME`. They use what
+/// the tests have built. Those that take longest come first.
+const STEPS: &[(&str, Work)] = &[
+    ("conformance", || conformance::count(&words(&["--tested"]))),
+    ("console", || console::tried(Pictures::OfFaults)),
+    ("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS)))),
+    ("package", package::try_tested),
+    ("siege", || uncounted(trials::short_siege())),
+    ("sim", || uncounted(trials::short_sim(&words(SHORT_SIM)))),
+];
 
 /// Steps that have run, and what became of them.
 #[derive(Default)]
@@ -59,7 +74,7 @@ pub(crate) fn check(options: &[String]) -> Outcome {
         [] => {
             reading_steps(&mut steps);
             clippy_step(&mut steps);
-            steps.step("tests", testing::run_all);
+            steps.step("tests", || testing::run_all(&[]));
             steps.step("package", package::try_tested);
         }
         [option] if option == "--quick" => {
@@ -73,15 +88,30 @@ pub(crate) fn check(options: &[String]) -> Outcome {
     steps.finish()
 }
 
-/// `cargo xtask ci`
-pub(crate) fn ci(_: &[String]) -> Outcome {
+/// `cargo xtask ci [--built]`
+pub(crate) fn ci(options: &[String]) -> Outcome {
     let mut steps = Steps::default();
+    match options {
+        [] => setup_and_build(&mut steps),
+        [option] if option == "--built" => {}
+        _ => return Err("usage: cargo xtask ci [--built]".into()),
+    }
+    let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+    steps.step("tests and trials", || testing::run_all(&names));
+    let outcome = steps.finish();
+    // Behind the closing line, where it is seen.
+    print!("{}", setup::told(&setup::missing()));
+    outcome
+}
+
+/// All that later steps need.
+fn setup_and_build(steps: &mut Steps) {
     build_once();
     steps.step("builders", || uncounted(setup::builders()));
     // Setup waits for registries and the compiler for the processor: both at a time.
     std::thread::scope(|scope| {
         let setup = scope.spawn(|| setup::run(&[]));
-        reading_steps(&mut steps);
+        reading_steps(steps);
         // All that later steps run, so that they wait for no compiler. There is no other build than
         // that of the tests: clients and trials use it, too, since a release takes as long as they do. Clippy reads
         // all targets as they are compiled.
@@ -90,17 +120,16 @@ pub(crate) fn ci(_: &[String]) -> Outcome {
             uncounted(setup.join().unwrap_or_else(|_| Err("setup panicked".into())))
         });
     });
-    steps.step("tests", testing::run_all);
-    steps.step("package", package::try_tested);
-    steps.step("console", console::tried);
-    steps.step("conformance", || conformance::count(&words(&["--tested"])));
-    steps.step("sim", || uncounted(trials::short_sim(&words(SHORT_SIM))));
-    steps.step("chaos", || uncounted(trials::short_chaos(&words(SHORT_CHAOS))));
-    steps.step("siege", || uncounted(trials::short_siege()));
-    let outcome = steps.finish();
-    // Behind the closing line, where it is seen.
-    print!("{}", setup::told(&setup::missing()));
-    outcome
+}
+
+/// `cargo xtask step NAME`: one of what `ci` runs, counted as a binary of tests counts.
+pub(crate) fn step(words: &[String]) -> Outcome {
+    let known = |word: &String| STEPS.iter().find(|(name, _)| name == word);
+    let [name] = words else { return Err("usage: cargo xtask step NAME".into()) };
+    let (_, work) = known(name).ok_or_else(|| format!("there is no step `{name}`"))?;
+    let Tally { passed, failed, skipped } = work()?;
+    println!("test result: {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { Ok(()) } else { Err("see above".into()) }
 }
 
 /// `cargo xtask test [words]`

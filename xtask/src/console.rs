@@ -21,18 +21,28 @@ const BROWSER: &str = "/usr/bin/chromium";
 /// What is installed, checked, tested, built and looked at counts as so many.
 const STEPS: u64 = 5;
 
+/// What the browser takes a picture of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pictures {
+    /// Everything, for people to look at.
+    All,
+    /// What has a fault.
+    OfFaults,
+}
+
 /// `cargo xtask console`
 pub(crate) fn command_line(words: &[String]) -> Outcome {
     if !words.is_empty() {
         return Err("usage: cargo xtask console".into());
     }
-    let Tally { passed, skipped, .. } = tried()?;
+    run(&mut cargo(&["build", "--quiet", "--package", "millrace"]))?;
+    let Tally { passed, skipped, .. } = tried(Pictures::All)?;
     println!("{passed} passed, {skipped} skipped");
     Ok(())
 }
 
-/// All of it. What fails ends it.
-pub(crate) fn tried() -> Result<Tally, String> {
+/// All of it, with the node that `target/debug` has. What fails ends it.
+pub(crate) fn tried(pictures: Pictures) -> Result<Tally, String> {
     let is_there = has("node") && has("npm") && Path::new(BROWSER).exists();
     if !is_there {
         println!("the console is not tested: node, npm or {BROWSER} is missing; see `setup`");
@@ -42,7 +52,7 @@ pub(crate) fn tried() -> Result<Tally, String> {
     run(&mut npm(&["run", "--silent", "check"]))?;
     run(&mut npm(&["test", "--silent"]))?;
     built_as_committed()?;
-    in_a_browser()?;
+    in_a_browser(pictures)?;
     Ok(Tally { passed: STEPS, ..Tally::default() })
 }
 
@@ -80,14 +90,19 @@ fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
 }
 
 /// Every page, and what operators do, against a node that serves the console itself.
-fn in_a_browser() -> Outcome {
-    run(&mut cargo(&["build", "--quiet", "--package", "millrace"]))?;
+fn in_a_browser(pictures: Pictures) -> Outcome {
     let data = target().join("console");
     let node = Broker::start_build(Kind::Millrace, Build::Tested, &data, PORT, None)?;
     let address = format!("http://127.0.0.1:{}", PORT + HTTP_ABOVE);
     let shots = target().join("console-shots");
+    // Those of an earlier run would be taken for what is wrong now.
+    let _ = std::fs::remove_dir_all(&shots);
     let mut test = npm(&["run", "--silent", "test:browser", "--", &address, "--shots"]);
-    let tested = run(test.arg(&shots));
+    test.arg(&shots);
+    if pictures == Pictures::All {
+        test.arg("--all-shots");
+    }
+    let tested = run(&mut test);
     let stopped = node.stop();
     tested.map_err(|why| format!("{why}; pictures are in {}", shots.display())).and(stopped)
 }

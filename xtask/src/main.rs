@@ -55,7 +55,8 @@ const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "finds or installs what tests need", run: setup::run },
     Command { name: "bare", about: "[DIR] setup, twice, on a bare Debian", run: bare::run_twice },
     Command { name: "check", about: "[--quick] what a change must pass", run: check::check },
-    Command { name: "ci", about: "everything .ci/run runs", run: check::ci },
+    Command { name: "ci", about: "[--built] everything .ci/run runs", run: check::ci },
+    Command { name: "step", about: "NAME one of what ci runs: conformance, …", run: check::step },
     Command { name: "test", about: "[words] all tests, or those named so", run: check::test },
     Command {
         name: "conformance",

@@ -57,6 +57,11 @@ const PACKAGES: &[Package] = &[
         skips: "tests of the worker with Redis",
     },
     Package {
+        name: "mariadb-server",
+        file: "/usr/sbin/mariadbd",
+        skips: "tests of the relay with MariaDB",
+    },
+    Package {
         name: "postgresql",
         file: "/usr/lib/postgresql/15/bin/initdb",
         skips: "every test of the relay with a database, bench relay",

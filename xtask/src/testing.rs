@@ -9,11 +9,11 @@ use crate::lanes::in_lanes;
 use crate::process::{cargo, command, output, run, target};
 use crate::tally::Tally;
 
-/// How many test binaries run at a time. Each runs as many tests at a time as there are processors.
-const LANES: usize = 2;
+/// How many jobs run at a time: binaries of tests, which run as many tests at a time as there are processors, and steps
+/// of `ci`.
+const LANES: usize = 3;
 /// The binaries that take a minute or more, in the order in which they begin, so that none of them is left alone at
-/// the end. The simulator needs the processor, and those beside it wait for databases; the one that judges how
-/// long a cluster stands still begins when it is over.
+/// the end. The simulator needs a processor for ten minutes; most of the others wait for databases and brokers.
 const FIRST: &[&str] = &[
     "trials/trials",
     "trials/relay_rabbitmq",
@@ -79,10 +79,15 @@ pub(crate) fn build() -> Result<(), String> {
     run(&mut to_build(&[]))
 }
 
-/// Builds and runs all tests of the workspace, and prints what each binary says when it has ended.
-pub(crate) fn run_all() -> Result<Tally, String> {
-    let mut jobs: Vec<Job> = in_order(binaries(&[])?).into_iter().map(Job::Binary).collect();
-    jobs.insert(0, Job::Examples);
+/// Builds and runs all tests of the workspace and these steps of `ci`, and prints what each says when it has ended.
+pub(crate) fn run_all(steps: &[&'static str]) -> Result<Tally, String> {
+    let binaries = in_order(binaries(&[])?);
+    let is_long = |binary: &Binary| FIRST.contains(&&*binary.name());
+    let (long, short): (Vec<Binary>, Vec<Binary>) = binaries.into_iter().partition(is_long);
+    let mut jobs = vec![Job::Examples];
+    jobs.extend(long.into_iter().map(Job::Binary));
+    jobs.extend(steps.iter().map(|step| Job::Step(step)));
+    jobs.extend(short.into_iter().map(Job::Binary));
     Ok(run_jobs(&jobs, |_| &[]))
 }
 
@@ -91,6 +96,8 @@ enum Job {
     Binary(Binary),
     /// Those in the documentation, which have no binaries.
     Examples,
+    /// One of what `ci` runs beside tests.
+    Step(&'static str),
 }
 
 /// Builds the tests of the workspace that cargo selects by these words, and says where they are.
@@ -130,6 +137,7 @@ fn run_jobs(jobs: &[Job], words: Words) -> Tally {
     let results = in_lanes(jobs, LANES, |job| match job {
         Job::Binary(binary) => run_one(binary, words(&binary.name())),
         Job::Examples => run_examples(),
+        Job::Step(name) => run_step(name),
     });
     results.into_iter().for_each(|result| tally.add(result));
     tally
@@ -138,6 +146,16 @@ fn run_jobs(jobs: &[Job], words: Words) -> Tally {
 fn run_examples() -> Tally {
     let mut examples = cargo(&["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
     counted("examples in the documentation", &mut examples)
+}
+
+fn run_step(name: &str) -> Tally {
+    match std::env::current_exe() {
+        Ok(program) => counted(name, &mut command(program, &["step", name])),
+        Err(error) => {
+            println!("{name}: {error}");
+            Tally { failed: 1, ..Tally::default() }
+        }
+    }
 }
 
 fn run_one(binary: &Binary, words: &[&str]) -> Tally {
@@ -174,13 +192,12 @@ fn counted(name: &str, program: &mut Command) -> Tally {
     tally
 }
 
-/// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+/// Reads libtest's closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; …`, or that of a step of `ci`, which
+/// has no verdict in front.
 fn tally_of(line: &str) -> Tally {
     let mut tally = Tally::default();
-    let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|l| l.split_once(". "))
-    else {
-        return tally;
-    };
+    let Some(counts) = line.strip_prefix("test result: ") else { return tally };
+    let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
     for part in counts.split("; ") {
         let mut words = part.split(' ');
         let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -202,6 +219,8 @@ mod tests {
     fn the_closing_line_of_a_test_binary_is_counted() {
         let line = "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
         assert_eq!(tally_of(line), Tally { passed: 3, failed: 2, skipped: 1 });
+        let line = "test result: 4 passed; 0 failed; 2 ignored";
+        assert_eq!(tally_of(line), Tally { passed: 4, failed: 0, skipped: 2 });
         assert_eq!(tally_of("running 5 tests"), Tally::default());
     }
 

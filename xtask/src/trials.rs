@@ -9,8 +9,15 @@ use crate::{Outcome, planted};
 /// Trials that do harm to a real broker; `chaos` is all but the last two of them.
 const HARMS: &[&str] = &["chaos", "kill9", "powercut", "diskfault", "planted", "relay"];
 
-/// `cargo xtask sim [options]`
+/// `cargo xtask sim [options]`: the cluster; `cargo xtask sim relay [options]`: the relay's publishing core.
 pub(crate) fn sim(words: &[String]) -> Outcome {
+    if let Some((_, words)) = words.split_first().filter(|(first, _)| *first == "relay") {
+        let is_hunt = words.iter().any(|word| word.starts_with("--bug") || word == "--planted");
+        return match is_hunt {
+            true => run(planted_trials("relay-sim")?.args(words)),
+            false => run(trials("relay-sim").args(words)),
+        };
+    }
     let is_hunt = |word: &String| word == "--bug" || word.starts_with("--planted");
     match words.iter().any(is_hunt) {
         true => planted_sim(words),
@@ -21,9 +28,13 @@ pub(crate) fn sim(words: &[String]) -> Outcome {
 /// The simulator with all planted bugs, one of which is chosen at its start. What others built of the dependencies is
 /// of use, and a hunt has too few seeds for an optimised build to pay off.
 fn planted_sim(words: &[String]) -> Outcome {
-    let mut cargo = cargo(&["run", "--quiet", "--package", "trials", "--", "sim"]);
+    run(planted_trials("sim")?.args(words))
+}
+
+fn planted_trials(command: &str) -> Result<Command, String> {
+    let mut cargo = cargo(&["run", "--quiet", "--package", "trials", "--", command]);
     cargo.env("RUSTC_WORKSPACE_WRAPPER", planted::wrapper("planted")?);
-    run(cargo.args(words))
+    Ok(cargo)
 }
 
 /// A few seeds, by the program as the tests have it: they are sooner done than another build.

@@ -1,6 +1,7 @@
 // Answers that several pages share.
 
 import { computed } from "@preact/signals";
+import { problems } from "../live/stream";
 import type { Overview, Problems, Vhost } from "../types";
 import { path } from "./api";
 import { said } from "./place";
@@ -13,8 +14,16 @@ export function useOverview(): Query<Overview> {
   return useQuery<Overview>("/overview?disable_stats=true", 60_000);
 }
 
+/** What is wrong: as the stream tells it, or asked for while the stream says nothing. */
 export function useProblems(): Query<Problems> {
-  return useQuery<Problems>("/millrace/problems", PROBLEMS_MS);
+  const told = problems.value;
+  const query = useQuery<Problems>(
+    told === undefined ? "/millrace/problems" : undefined,
+    PROBLEMS_MS,
+  );
+  return told === undefined
+    ? query
+    : { ...query, data: told, refused: undefined, isLoading: false };
 }
 
 export function useVhosts(): string[] {

@@ -1,5 +1,5 @@
 // What the tags of a user allow, as the node decides it. The console offers nothing that the node would refuse by tag;
-// what permissions in a vhost allow, only the node knows.
+// what permissions in a vhost allow is in `rights.ts`.
 
 export interface Role {
   /** Sees all vhosts, connections and nodes. */

@@ -2,6 +2,7 @@
 // asks, and a header that no other site can send says that the console asks.
 
 import { computed, signal } from "@preact/signals";
+import { type Permissions, reads } from "./rights";
 import { roleOf } from "./role";
 
 const PATH = "/api/millrace/session";
@@ -10,6 +11,8 @@ export interface Session {
   user: string;
   tags: string[];
   csrf: string;
+  /** Of a user with a password. */
+  permissions?: Permissions;
 }
 
 /** `unknown`: not asked yet. */
@@ -22,6 +25,11 @@ export const session = computed(() =>
 );
 
 export const role = computed(() => roleOf(session.value?.tags ?? []));
+
+/** Whether one may purge a queue, and undo that. */
+export function mayPurge(vhost: string, name: string): boolean {
+  return role.value.changes && reads(session.value?.permissions, vhost, name);
+}
 
 /** Headers of a request that changes something. */
 export function guarded(): Record<string, string> {

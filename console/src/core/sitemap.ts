@@ -32,6 +32,7 @@ export const PAGES: readonly Page[] = [
   { path: "/channels", key: "n", title: pages.channels, group: "clients" },
   { path: "/consumers", key: "m", title: pages.consumers, group: "clients" },
   { path: "/locks", key: "k", title: pages.locks, group: "clients" },
+  { path: "/companions", key: "r", title: pages.companions, group: "clients", needs: monitors },
   { path: "/cluster", key: "l", title: pages.cluster, group: "administration", needs: monitors },
   { path: "/users", key: "u", title: pages.users, group: "administration", needs: administrates },
   { path: "/vhosts", key: "v", title: pages.vhosts, group: "administration" },

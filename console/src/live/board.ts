@@ -15,6 +15,13 @@ export interface QueueRow {
   leaving: number;
   inRate: number;
   outRate: number;
+  /** Since when the oldest ready message is there at least; `null`: none is ready, or it is not known. */
+  oldestAt: number | null;
+  /** Of what is ready, where that is counted. */
+  bytes: number | null;
+  type: string;
+  /** `null`: nobody has paused it. */
+  pausedBy: string | null;
   /** The leader does not answer: the numbers are the last that it said. */
   isDown: boolean;
   /** How many messages there were, the oldest number first. */
@@ -22,8 +29,9 @@ export interface QueueRow {
 }
 
 export interface QueuesEvent {
-  new?: [number, string, string][];
-  changed?: number[][];
+  /** Id, vhost, name, type, and who paused it: told again when it changes. */
+  new?: [number, string, string, string?, (string | null)?][];
+  changed?: (number | null)[][];
   down?: number[];
   gone?: number[];
 }
@@ -41,6 +49,11 @@ const COLUMNS = {
 
 type Told = (typeof COLUMNS)[keyof typeof COLUMNS];
 
+/** Columns that may be `null`. */
+const MAYBE = { oldest_ready_at: "oldestAt", ready_bytes: "bytes" } as const;
+
+type Maybe = (typeof MAYBE)[keyof typeof MAYBE];
+
 export const messagesOf = (row: QueueRow): number => row.ready + row.unacked;
 
 /** A queue of one vhost, as a text that no other queue has. */
@@ -50,12 +63,16 @@ export class Board {
   readonly rows = new Map<number, QueueRow>();
   private readonly ids = new Map<string, number>();
   private readonly places: [number, Told][];
+  private readonly maybe: [number, Maybe][];
 
   /** `columns`: what the numbers of a row are. Those that the console does not know are passed over. */
   constructor(columns: string[]) {
-    const known = Object.entries(COLUMNS);
-    this.places = known.map(([name, field]): [number, Told] => [columns.indexOf(name), field]);
-    this.places = this.places.filter(([place]) => place >= 0);
+    const placed = <Field>(fields: Record<string, Field>): [number, Field][] =>
+      Object.entries(fields)
+        .map(([name, field]): [number, Field] => [columns.indexOf(name), field])
+        .filter(([place]) => place >= 0);
+    this.places = placed(COLUMNS);
+    this.maybe = placed(MAYBE);
   }
 
   find(vhost: string, name: string): QueueRow | undefined {
@@ -64,7 +81,11 @@ export class Board {
   }
 
   apply(event: QueuesEvent): void {
-    for (const [id, vhost, name] of event.new ?? []) this.add(id, vhost, name);
+    for (const [id, vhost, name, type = "", pausedBy = null] of event.new ?? []) {
+      const row = this.rows.get(id) ?? this.add(id, vhost, name);
+      row.type = type;
+      row.pausedBy = pausedBy;
+    }
     for (const numbers of event.changed ?? []) this.set(numbers);
     for (const id of event.down ?? []) {
       const row = this.rows.get(id);
@@ -89,7 +110,7 @@ export class Board {
     }
   }
 
-  private add(id: number, vhost: string, name: string): void {
+  private add(id: number, vhost: string, name: string): QueueRow {
     const numbers = {
       ready: 0,
       unacked: 0,
@@ -99,15 +120,19 @@ export class Board {
       inRate: 0,
       outRate: 0,
     };
-    this.rows.set(id, { id, vhost, name, ...numbers, isDown: false, trend: [] });
+    const told = { type: "", pausedBy: null, oldestAt: null, bytes: null };
+    const row = { id, vhost, name, ...numbers, ...told, isDown: false, trend: [] };
+    this.rows.set(id, row);
     this.ids.set(keyOf(vhost, name), id);
+    return row;
   }
 
-  private set(numbers: number[]): void {
+  private set(numbers: (number | null)[]): void {
     const row = this.rows.get(numbers[0] ?? -1);
     // The snapshot will have it.
     if (!row) return;
     for (const [place, field] of this.places) row[field] = numbers[place] ?? 0;
+    for (const [place, field] of this.maybe) row[field] = numbers[place] ?? null;
     row.isDown = false;
   }
 

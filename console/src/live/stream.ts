@@ -7,7 +7,7 @@ import { recall, session } from "../core/session";
 import { isVisible } from "../core/visible";
 import { Board, type QueuesEvent } from "./board";
 import { after, type OverviewEvent, type Totals } from "./totals";
-import type { LiveNode } from "../types";
+import type { LiveNode, Problems } from "../types";
 
 const PATH = "/api/millrace/live";
 const AGAIN_MS = 2_000;
@@ -24,6 +24,9 @@ const refused = signal<Refused | undefined>(undefined);
 
 export const totals = signal<Totals | undefined>(undefined);
 export const nodes = signal<LiveNode[]>([]);
+
+/** What is wrong, as the stream tells it. `undefined`: it has not said. */
+export const problems = signal<Problems | undefined>(undefined);
 
 /** What is known of queues. The board is one object for long: read `turn` to hear of changes. */
 let board = new Board([]);
@@ -72,6 +75,9 @@ function open(): EventSource {
   on("nodes", (event) => {
     nodes.value = parsed<{ nodes: LiveNode[] }>(event).nodes;
   });
+  on("problems", (event) => {
+    problems.value = parsed<Problems>(event);
+  });
   return source;
 }
 
@@ -82,6 +88,7 @@ function clear(): void {
   refused.value = undefined;
   totals.value = undefined;
   nodes.value = [];
+  problems.value = undefined;
   // Read without a dependency: the effect that clears must not run again for it.
   turn.value = turn.peek() + 1;
 }
@@ -122,6 +129,8 @@ export function startStream(): void {
     // If nobody is logged in any more, the session is over, and with it this effect.
     const retry = (meanwhile: State) => {
       state.value = meanwhile;
+      // They are asked for while the stream tells of none.
+      problems.value = undefined;
       source.close();
       clearTimeout(timer);
       timer = setTimeout(() => void recall().then(again, () => retry("broken")), AGAIN_MS);

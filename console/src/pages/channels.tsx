@@ -23,7 +23,7 @@ export const CHANNEL_COLUMNS: readonly Column<Channel>[] = [
     cell: (it) => <a href={connectionHref(it.connection_details.name)}>{it.name}</a>,
   },
   { id: "user", head: heads.user, by: (it) => it.user, isWide: true },
-  { id: "state", head: heads.state, by: (it) => it.state, cell: (it) => <State of={it.state} /> },
+  { id: "state", head: heads.state, by: (it) => it.state, cell: (it) => <State of={it} /> },
   {
     id: "mode",
     head: heads.mode,

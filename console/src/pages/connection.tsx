@@ -3,15 +3,15 @@ import * as format from "../core/format";
 import { said } from "../core/place";
 import { useQuery } from "../core/query";
 import { now } from "../core/visible";
-import type { Channel, Connection, Consumer } from "../types";
+import type { Channel, Connection, Consumer, Rate } from "../types";
 import { ListCard } from "../ui/list";
 import { Arguments, Card, Facts, Head, Loaded } from "../ui/parts";
 import { words } from "../words";
 import { CHANNEL_COLUMNS } from "./channels";
 import { State } from "./connections";
-import { CONSUMED_QUEUE } from "./consumers";
+import { CONSUMERS_AND_QUEUES } from "./consumers";
 import { CloseConnection } from "./held/holder";
-import { CONSUMER_COLUMNS, keyOfConsumer } from "./queue/consumers";
+import { keyOfConsumer } from "./queue/consumers";
 
 const TEXTS = words.connections;
 const { heads } = TEXTS;
@@ -33,6 +33,10 @@ export function ConnectionPage() {
   );
 }
 
+/** Bytes in all, and a second. */
+const moved = (total: number | undefined, details: Rate | undefined): string =>
+  TEXTS.moved(format.bytes(total), format.bytes(details?.rate));
+
 function About({ connection: it }: { connection: Connection }) {
   return (
     <Card title={TEXTS.about}>
@@ -41,7 +45,7 @@ function About({ connection: it }: { connection: Connection }) {
           [words.name, it.name],
           [heads.user, it.user],
           [words.vhost, it.vhost],
-          [heads.state, <State of={it.state} />],
+          [heads.state, <State of={it} />],
           [heads.node, it.node],
           [heads.tls, it.ssl ? words.yes : words.no],
           [TEXTS.protocol, it.protocol],
@@ -49,6 +53,11 @@ function About({ connection: it }: { connection: Connection }) {
             TEXTS.since,
             `${format.time(it.connected_at)} (${format.ago(it.connected_at, now.value)})`,
           ],
+          [TEXTS.received, moved(it.recv_oct, it.recv_oct_details)],
+          [TEXTS.sent, moved(it.send_oct, it.send_oct_details)],
+          [heads.published, format.rate(it.message_stats?.publish_details.rate)],
+          [heads.delivered, format.rate(it.message_stats?.deliver_get_details.rate)],
+          [heads.acked, format.rate(it.message_stats?.ack_details.rate)],
           [TEXTS.pending, format.bytes(it.send_pend)],
           [TEXTS.client, <Arguments of={it.client_properties} />],
         ]}
@@ -72,7 +81,7 @@ function Channels({ name }: { name: string }) {
   );
 }
 
-const CONSUMERS = [CONSUMED_QUEUE, ...CONSUMER_COLUMNS.filter((it) => it.id !== "connection")];
+const CONSUMERS = CONSUMERS_AND_QUEUES.filter((it) => it.id !== "connection");
 
 function Consumers({ name }: { name: string }) {
   return (

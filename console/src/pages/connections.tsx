@@ -1,7 +1,8 @@
 import { path } from "../core/api";
+import * as format from "../core/format";
 import { said } from "../core/place";
 import { useQuery } from "../core/query";
-import type { Connection } from "../types";
+import type { BlockedBy, Connection } from "../types";
 import { ListPage, Nothing } from "../ui/list";
 import { Age, Tag, connectionHref } from "../ui/parts";
 import { Snippets } from "../ui/snippets";
@@ -11,6 +12,20 @@ import { CloseConnection } from "./held/holder";
 
 const TEXTS = words.connections;
 const { heads } = TEXTS;
+
+type Details = "publish_details" | "deliver_get_details" | "ack_details";
+
+function messageRate(id: "published" | "delivered" | "acked", of: Details): Column<Connection> {
+  return {
+    id,
+    head: heads[id],
+    by: (it) => it.message_stats?.[of].rate,
+    cell: (it) => format.rate(it.message_stats?.[of].rate),
+    isNumber: true,
+    isWide: true,
+    isExtra: true,
+  };
+}
 
 const COLUMNS: readonly Column<Connection>[] = [
   {
@@ -32,21 +47,51 @@ const COLUMNS: readonly Column<Connection>[] = [
   },
   { id: "user", head: heads.user, by: (it) => it.user },
   { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
-  { id: "state", head: heads.state, by: (it) => it.state, cell: (it) => <State of={it.state} /> },
+  { id: "state", head: heads.state, by: (it) => it.state, cell: (it) => <State of={it} /> },
+  {
+    id: "in",
+    head: heads.in,
+    title: TEXTS.titles.in,
+    by: (it) => it.recv_oct_details?.rate,
+    cell: (it) => format.bytes(it.recv_oct_details?.rate),
+    isNumber: true,
+    isWide: true,
+  },
+  {
+    id: "out",
+    head: heads.out,
+    title: TEXTS.titles.out,
+    by: (it) => it.send_oct_details?.rate,
+    cell: (it) => format.bytes(it.send_oct_details?.rate),
+    isNumber: true,
+    isWide: true,
+  },
+  messageRate("published", "publish_details"),
+  messageRate("delivered", "deliver_get_details"),
+  messageRate("acked", "ack_details"),
   {
     id: "tls",
     head: heads.tls,
     by: (it) => it.ssl,
     cell: (it) => (it.ssl ? words.yes : words.no),
     isWide: true,
+    isExtra: true,
   },
-  { id: "channels", head: heads.channels, by: (it) => it.channels, isNumber: true, isWide: true },
+  {
+    id: "channels",
+    head: heads.channels,
+    by: (it) => it.channels,
+    isNumber: true,
+    isWide: true,
+    isExtra: true,
+  },
   {
     id: "consumers",
     head: heads.consumers,
     by: (it) => it.millrace?.consumers,
     isNumber: true,
     isWide: true,
+    isExtra: true,
   },
   {
     id: "age",
@@ -66,8 +111,18 @@ const COLUMNS: readonly Column<Connection>[] = [
 ];
 
 /** A connection that waits says why publishers stand still. */
-export function State({ of }: { of: string }) {
-  return <Tag tone={of === "running" ? "good" : "warn"}>{of}</Tag>;
+export function State({
+  of: { state, blocked_by },
+}: {
+  of: { state: string; blocked_by?: BlockedBy | null };
+}) {
+  if (blocked_by)
+    return (
+      <Tag tone="warn" title={TEXTS.blockedByTitles[blocked_by]}>
+        {TEXTS.blockedBy[blocked_by]}
+      </Tag>
+    );
+  return <Tag tone={state === "running" ? "good" : "warn"}>{state}</Tag>;
 }
 
 export function Connections() {

@@ -17,7 +17,17 @@ export const CONSUMED_QUEUE: Column<Consumer> = {
   cell: ({ queue }) => <QueueLink vhost={queue.vhost} name={queue.name} />,
 };
 
-const COLUMNS = [CONSUMED_QUEUE, ...CONSUMER_COLUMNS];
+/** What the queue takes of the room: a phone has none for the state, which the queue's own page has. */
+const LESS: Record<string, Partial<Column<Consumer>>> = {
+  state: { isWide: true },
+  user: { isExtra: true },
+  prefetch: { isExtra: true },
+};
+
+export const CONSUMERS_AND_QUEUES = [
+  CONSUMED_QUEUE,
+  ...CONSUMER_COLUMNS.map((it) => ({ ...it, ...LESS[it.id] })),
+];
 
 export function Consumers() {
   return (
@@ -30,7 +40,7 @@ export function Consumers() {
         it.connection_name,
         it.user,
       ]}
-      columns={COLUMNS}
+      columns={CONSUMERS_AND_QUEUES}
       keyOf={keyOfConsumer}
       order="queue"
       isOfVhosts

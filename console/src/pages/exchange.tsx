@@ -1,6 +1,7 @@
 // One exchange: what it is bound to, and publishing with a look at the route.
 
 import { change, path } from "../core/api";
+import * as format from "../core/format";
 import { go, said } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
@@ -8,7 +9,7 @@ import type { Binding, Exchange } from "../types";
 import { BindForm, BindingList } from "../ui/bindings";
 import { Confirm } from "../ui/confirm";
 import { Opener } from "../ui/form";
-import { Arguments, Head, Loaded, Tag } from "../ui/parts";
+import { Arguments, Card, Facts, Head, Loaded, Tag } from "../ui/parts";
 import { Publish } from "../ui/publish";
 import { Tabs, currentTab } from "../ui/tabs";
 import { words } from "../words";
@@ -20,7 +21,7 @@ const DEFAULT = "amq.default";
 
 export function ExchangePage() {
   const [vhost, name] = [said("vhost"), said("name")];
-  const query = useQuery<Exchange>(path("exchanges", vhost, name || DEFAULT));
+  const query = useQuery<Exchange>(path("exchanges", vhost, name || DEFAULT), 3_000);
   const mayChange = role.value.changes;
   const tabs: ["bindings" | "publish", string][] = [["bindings", TEXTS.bindings]];
   if (mayChange) tabs.push(["publish", TEXTS.publish]);
@@ -40,6 +41,7 @@ export function ExchangePage() {
               <Features of={exchange} />{" "}
               {Object.keys(exchange.arguments).length > 0 && <Arguments of={exchange.arguments} />}
             </p>
+            <Messages of={exchange} />
             <Tabs label={name || TEXTS.byDefault} tabs={tabs} />
             {currentTab(tabs) === "publish" ? (
               <Publish vhost={vhost} exchange={name} routingKey="" />
@@ -50,6 +52,23 @@ export function ExchangePage() {
         )}
       </Loaded>
     </>
+  );
+}
+
+/** What clients have published to it. What comes by a binding from another exchange is not counted. */
+function Messages({ of: { message_stats: stats } }: { of: Exchange }) {
+  if (stats === undefined) return null;
+  return (
+    <Card title={TEXTS.messages}>
+      <Facts
+        of={[
+          [TEXTS.heads.published, format.count(stats.publish_in)],
+          [TEXTS.heads.in, format.rate(stats.publish_in_details.rate)],
+          [TEXTS.heads.routed, format.count(stats.publish_out)],
+          [TEXTS.heads.out, format.rate(stats.publish_out_details.rate)],
+        ]}
+      />
+    </Card>
   );
 }
 

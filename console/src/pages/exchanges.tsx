@@ -1,5 +1,6 @@
 import { change, path } from "../core/api";
 import { listPath } from "../core/broker";
+import * as format from "../core/format";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import type { Exchange } from "../types";
@@ -31,6 +32,23 @@ const COLUMNS: readonly Column<Exchange>[] = [
   },
   { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
   { id: "type", head: heads.type, by: (it) => it.type },
+  {
+    id: "in",
+    head: heads.in,
+    title: TEXTS.titles.in,
+    by: (it) => it.message_stats?.publish_in_details.rate,
+    cell: (it) => format.rate(it.message_stats?.publish_in_details.rate),
+    isNumber: true,
+  },
+  {
+    id: "out",
+    head: heads.out,
+    title: TEXTS.titles.out,
+    by: (it) => it.message_stats?.publish_out_details.rate,
+    cell: (it) => format.rate(it.message_stats?.publish_out_details.rate),
+    isNumber: true,
+    isWide: true,
+  },
   { id: "features", head: heads.features, cell: (it) => <Features of={it} />, isWide: true },
   { id: "policy", head: heads.policy, by: (it) => it.policy, isWide: true },
   {
@@ -56,7 +74,7 @@ export function Exchanges() {
   return (
     <ListPage
       title={words.pages.exchanges}
-      of={useQuery<Exchange[]>(listPath("exchanges"), 15_000)}
+      of={useQuery<Exchange[]>(listPath("exchanges"), 3_000)}
       texts={(it) => [it.name || TEXTS.byDefault, it.vhost, it.type, it.policy]}
       columns={COLUMNS}
       keyOf={(it) => `${it.vhost}\u0000${it.name}`}

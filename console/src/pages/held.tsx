@@ -6,7 +6,7 @@ import { href, said } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { queues } from "../live/stream";
-import type { Channel, Consumer, Message, Messages } from "../types";
+import type { Channel, Consumer, Holder, Message, Messages } from "../types";
 import { ListCard } from "../ui/list";
 import { Age, Card, Head, Loaded, connectionHref } from "../ui/parts";
 import { Table, type Column } from "../ui/table";
@@ -34,6 +34,15 @@ export function Held() {
 const CONSUMERS: readonly Column<Consumer>[] = [
   CONSUMED_QUEUE,
   { id: "held", head: heads.held, by: (it) => it.millrace?.held, isNumber: true },
+  {
+    id: "since",
+    head: heads.since,
+    title: TEXTS.sinceTitle,
+    // By its age: who has held a message for longest comes first.
+    by: (it) => (it.oldest_held_at ? -it.oldest_held_at : -Infinity),
+    cell: (it) => (it.oldest_held_at ? <Age at={it.oldest_held_at} /> : TEXTS.short),
+    isNumber: true,
+  },
   {
     id: "messages",
     head: "",
@@ -65,11 +74,11 @@ function HoldingConsumers() {
   return (
     <ListCard
       title={TEXTS.consumers}
-      of={useQuery<Consumer[]>("/consumers", 3_000)}
-      rows={(all) => all.filter((it) => (it.millrace?.held ?? 0) > 0)}
+      of={useQuery<Consumer[]>("/millrace/held", 3_000)}
+      rows={(all) => all}
       columns={CONSUMERS}
       keyOf={keyOfConsumer}
-      order="-held"
+      order="-since,-held"
       isMain
       empty={<p>{TEXTS.nobody}</p>}
     />
@@ -103,12 +112,25 @@ function HoldingChannels() {
   );
 }
 
+/** Of a holder whose node does not say more, nothing is known. */
+const holderTold = (holder: Holder | undefined): string =>
+  holder?.held_since === null ? TEXTS.short : format.NOTHING;
+
 const MESSAGES: readonly Column<Message>[] = [
   {
     id: "age",
     head: heads.age,
     by: (it) => it.enqueued_at,
     cell: (it) => <Age at={it.enqueued_at} />,
+  },
+  {
+    id: "held",
+    head: heads.heldFor,
+    title: TEXTS.sinceTitle,
+    by: ({ holder }) => (holder?.held_since ? -holder.held_since : -Infinity),
+    cell: ({ holder }) =>
+      holder?.held_since ? <Age at={holder.held_since} /> : holderTold(holder),
+    isNumber: true,
   },
   { id: "key", head: heads.key, by: (it) => it.routing_key, isWide: true },
   {
@@ -159,7 +181,7 @@ function HeldOf({ vhost, name }: { vhost: string; name: string }) {
             columns={MESSAGES}
             rows={told.items}
             keyOf={(it) => it.position}
-            order="age"
+            order="-held,age"
             empty={<p>{TEXTS.nothing}</p>}
           />
         )}

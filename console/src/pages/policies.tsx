@@ -6,7 +6,8 @@ import { said } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { queues } from "../live/stream";
-import type { Policy } from "../types";
+import type { Foreseen, Policy } from "../types";
+import { useAct } from "../ui/act";
 import { Confirm } from "../ui/confirm";
 import { JsonField, SelectField, TextField, VhostField, same, useFirstVhost } from "../ui/fields";
 import { FormDialog, useDraft } from "../ui/form";
@@ -192,7 +193,51 @@ function Edit({ kind, policy, onClose }: { kind: Kind; policy: Policy; onClose: 
         rows={5}
         {...bind.text("definition")}
       />
+      {kind === "policies" && (
+        <WouldChange
+          to={path("millrace", "explain", vhost, "policies", name)}
+          body={body}
+          isReady={table !== undefined && name !== "" && pattern !== ""}
+        />
+      )}
     </FormDialog>
+  );
+}
+
+interface WouldChangeProps {
+  to: string;
+  body: unknown;
+  isReady: boolean;
+}
+
+/** Which queues the policy would change, asked for by a button: what was written since is not in the answer. */
+function WouldChange({ to, body, isReady }: WouldChangeProps) {
+  const [told, setTold] = useState<{ of: string; foreseen: Foreseen } | undefined>(undefined);
+  const { isBusy, run } = useAct();
+  const of = JSON.stringify([to, body]);
+  const ask = () =>
+    run(async () => setTold({ of, foreseen: await change<Foreseen>("POST", to, body) }));
+  const foreseen = told?.of === of ? told.foreseen : undefined;
+  return (
+    <div role="status">
+      <button type="button" class="small" disabled={isBusy || !isReady} onClick={() => void ask()}>
+        {TEXTS.foresee}
+      </button>
+      {foreseen && (
+        <>
+          <p>{TEXTS.foreseen(foreseen.queue_count, foreseen.change_count)}</p>
+          <ul>
+            {foreseen.changes.slice(0, 5).map(({ queue, definition }) => (
+              <li key={queue}>
+                <strong>{queue}</strong>: <Arguments of={definition.before} /> {TEXTS.becomes}{" "}
+                <Arguments of={definition.after} />
+              </li>
+            ))}
+          </ul>
+          {foreseen.change_count > 5 && <p>{words.andMore(foreseen.change_count - 5)}</p>}
+        </>
+      )}
+    </div>
   );
 }
 

@@ -5,7 +5,7 @@ import { change, path } from "../core/api";
 import * as format from "../core/format";
 import { go, said } from "../core/place";
 import { useQuery } from "../core/query";
-import { role } from "../core/session";
+import { mayPurge, role } from "../core/session";
 import { now } from "../core/visible";
 import type { Queue } from "../types";
 import { useAct } from "../ui/act";
@@ -14,6 +14,7 @@ import { Publish } from "../ui/publish";
 import { Tabs, currentTab } from "../ui/tabs";
 import { words } from "../words";
 import { Destroy } from "./queue/destroy";
+import { Purged } from "./queue/purged";
 import { MessagesTab } from "./queue/messages";
 import { QueueBindings } from "./queue/bindings";
 import { QueueConsumers } from "./queue/consumers";
@@ -55,6 +56,7 @@ export function QueuePage() {
           return (
             <>
               <Standing queue={queue} />
+              <Purged queue={queue} />
               <Tabs label={name} tabs={tabs} />
               <Shown tab={currentTab(tabs)} queue={queue} />
             </>
@@ -105,6 +107,7 @@ function Actions({ queue }: { queue: Queue }) {
   const { isBusy, run } = useAct();
   const { makesPolicies, changes, peeks } = role.value;
   if (!changes) return null;
+  const canPurge = mayPurge(queue.vhost, queue.name);
   const pausePath = path("millrace", "queues", queue.vhost, queue.name, "pause");
   const pause = () =>
     run(() => change(queue.paused ? "DELETE" : "PUT", pausePath), TEXTS.pauseDone(queue.paused));
@@ -125,7 +128,7 @@ function Actions({ queue }: { queue: Queue }) {
           {queue.paused ? TEXTS.resume : TEXTS.pause}
         </button>
       )}
-      {queue.type !== "stream" && queue.type !== "subscription" && (
+      {queue.type !== "stream" && queue.type !== "subscription" && canPurge && (
         <button type="button" class="danger" onClick={() => setDestroying("purge")}>
           {TEXTS.purge.verb}…
         </button>

@@ -12,22 +12,20 @@ import type { Queue } from "../types";
 import { Choice } from "../ui/fields";
 import { Opener } from "../ui/form";
 import { Nothing } from "../ui/list";
-import { Head, Loaded, QueueLink, Tag } from "../ui/parts";
+import { Age, Head, Loaded, QueueLink, Tag } from "../ui/parts";
 import { Search, VhostFilter, filterText, matches } from "../ui/search";
 import { Snippets } from "../ui/snippets";
 import { Spark } from "../ui/spark";
 import { ColumnMenu, Table, type Column } from "../ui/table";
 import { words } from "../words";
 import { Bulk } from "./queues/bulk";
-import { Oldest } from "./queue/oldest";
 import { Declare } from "./queues/declare";
 
 const TEXTS = words.queues;
 const { columns: HEADS } = TEXTS;
 
 /** What the stream does not tell. */
-const MORE =
-  "name,vhost,type,durable,policy,paused,paused_by,paused_at,state,node,message_bytes_ready,partitions,exclusive";
+const MORE = "name,vhost,policy,paused_at,node,partitions";
 
 /** A list of all queues is much to ask for: of many queues more seldom. */
 const MORE_MS = 15_000;
@@ -56,10 +54,10 @@ const COLUMNS: readonly Column<Shown>[] = [
   {
     id: "type",
     head: HEADS.type,
-    by: ({ more }) => more?.type,
-    cell: ({ more }) => (
+    by: ({ row }) => row.type,
+    cell: ({ row, more }) => (
       <>
-        {more?.type}
+        {row.type}
         {more?.partitions && (
           <span class="dim" title={TEXTS.partitions(more.partitions.length)}>
             {TEXTS.times(more.partitions.length)}
@@ -87,17 +85,18 @@ const COLUMNS: readonly Column<Shown>[] = [
     isExtra: true,
   },
   number("consumers", ({ row }) => row.consumers),
-  { ...number("bytes", ({ more }) => more?.message_bytes_ready, format.bytes), isWide: true },
+  { ...number("bytes", ({ row }) => row.bytes, format.bytes), isWide: true, isExtra: true },
   { ...number("delayed", ({ row }) => row.delayed), isWide: true, isExtra: true },
   { ...number("leaving", ({ row }) => row.leaving), isWide: true, isExtra: true },
   {
     id: "oldest",
     head: HEADS.oldest,
     title: TEXTS.titles.oldest,
-    cell: ({ row }) => <Oldest queue={row} ready={row.ready} />,
+    // By its age: the first click shows the oldest first.
+    by: ({ row }) => (row.oldestAt === null ? -Infinity : -row.oldestAt),
+    cell: ({ row }) => <Age at={row.oldestAt} />,
     isNumber: true,
     isWide: true,
-    isExtra: true,
   },
   text("policy", ({ more }) => more?.policy),
   text("node", ({ more }) => more?.node),
@@ -131,9 +130,9 @@ function Name({ of: { row, more } }: { of: Shown }) {
     <>
       <QueueLink vhost={row.vhost} name={row.name} />
       {row.isDown && <Tag tone="bad">{TEXTS.down}</Tag>}
-      {more?.paused && (
-        <Tag tone="warn" title={words.since(format.time(more.paused_at))}>
-          {TEXTS.pausedBy(more.paused_by ?? "")}
+      {row.pausedBy !== null && (
+        <Tag tone="warn" title={words.since(format.time(more?.paused_at))}>
+          {TEXTS.pausedBy(row.pausedBy)}
         </Tag>
       )}
     </>
@@ -177,7 +176,7 @@ export function Queues() {
   const shown = all
     .filter((row) => (vhost === "" || row.vhost === vhost) && wanted(row))
     .map((row): Shown => ({ row, more: more.get(keyOf(row.vhost, row.name)) }))
-    .filter(({ row, more: it }) => matches(filter, row.name, row.vhost, it?.type, it?.policy));
+    .filter(({ row, more: it }) => matches(filter, row.name, row.vhost, row.type, it?.policy));
   const picked = shown.filter((it) => selected.has(keyOfShown(it)));
   const mayChange = role.value.changes;
   // One vhost is not said again in each row.

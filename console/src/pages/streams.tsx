@@ -4,6 +4,7 @@ import { listPath } from "../core/broker";
 import { withAsked } from "../core/api";
 import * as format from "../core/format";
 import { useQuery } from "../core/query";
+import { now } from "../core/visible";
 import { type QueueRow, keyOf } from "../live/board";
 import { queues } from "../live/stream";
 import type { Queue } from "../types";
@@ -96,6 +97,16 @@ const COLUMNS: readonly Column<Shown>[] = [
     cell: (shown) => (isSubscription(shown) ? behindText(shown) : ""),
     isNumber: true,
     isWide: true,
+  },
+  {
+    id: "age",
+    head: words.stream.lagTime,
+    title: words.stream.lagTimeTitle,
+    by: (shown) => (isSubscription(shown) ? shown.live?.oldestAt : undefined),
+    cell: (shown) => (isSubscription(shown) ? format.ago(shown.live?.oldestAt, now.value) : ""),
+    isNumber: true,
+    isWide: true,
+    isExtra: true,
   },
   {
     id: "trend",

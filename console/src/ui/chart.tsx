@@ -5,6 +5,7 @@ import uPlot from "uplot";
 import * as format from "../core/format";
 import { prefersDark, theme } from "../core/kept";
 import { said, show } from "../core/place";
+import type { Mark } from "../types";
 import { words } from "../words";
 
 export interface Line {
@@ -13,6 +14,9 @@ export interface Line {
   values: readonly (number | null)[];
   /** Counts are drawn to the left, rates to the right. */
   isRate?: boolean;
+  /** Number of its colour, from 1 on. */
+  colour: number;
+  isDashed?: boolean;
 }
 
 interface Props {
@@ -21,6 +25,7 @@ interface Props {
   fromMs: number;
   stepMs: number;
   lines: readonly Line[];
+  marks: readonly Mark[];
 }
 
 const HEIGHT = 240;
@@ -38,9 +43,32 @@ function resolved(name: string): string {
   return found;
 }
 
+/** Colours of marks: as those beside their texts. */
+const MARK_COLOURS = { leader: "--warn", start: "--bad", deployment: "--good" } as const;
+
+/** Draws a line for each mark, from the top of the chart to its bottom. */
+function drawMarks(chart: uPlot, marks: readonly Mark[]): void {
+  const { ctx, bbox } = chart;
+  const colours = new Map(marks.map(({ kind }) => [kind, resolved(MARK_COLOURS[kind])]));
+  ctx.save();
+  ctx.lineWidth = Math.max(1, Math.round(devicePixelRatio));
+  for (const { at, kind } of marks) {
+    const left = Math.round(chart.valToPos(at / 1000, "x", true));
+    if (left < bbox.left || left > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = colours.get(kind) ?? "";
+    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(left, bbox.top);
+    ctx.lineTo(left, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
 function options(
   lines: readonly Line[],
   width: number,
+  onDraw: (chart: uPlot) => void,
   onZoom: (from: number, to: number) => void,
 ): uPlot.Options {
   const [dim, line] = [resolved("--dim"), resolved("--line")];
@@ -48,11 +76,12 @@ function options(
   const numbers = (_: uPlot, values: number[]) => values.map((value) => format.rate(value));
   const clock = (_: uPlot, splits: number[]) => splits.map((at) => format.clock(at * 1000));
   const hasRates = lines.some((it) => it.isRate);
-  const series = lines.map(({ name, isRate }, index) => ({
+  const series = lines.map(({ name, isRate, colour: number, isDashed = false }) => ({
     label: name,
     scale: isRate ? "rate" : "count",
-    stroke: resolved(`--series-${index + 1}`),
-    width: 1.5,
+    stroke: resolved(`--series-${number}`),
+    width: isDashed ? 1 : 1.5,
+    ...(isDashed ? { dash: [5, 4] } : {}),
     points: { size: 4 },
     value: (_: uPlot, value: number | null) => format.rate(value),
   }));
@@ -89,6 +118,7 @@ function options(
     ],
     cursor: { drag: { x: true, y: false, setScale: false } },
     hooks: {
+      draw: [onDraw],
       setSelect: [
         (chart) => {
           const { left, width: selected } = chart.select;
@@ -101,10 +131,12 @@ function options(
   };
 }
 
-export function Chart({ label, fromMs, stepMs, lines }: Props) {
+export function Chart({ label, fromMs, stepMs, lines, marks }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
   const [zoomFrom, zoomTo] = [Number(said("from")), Number(said("to"))];
+  const shown = useRef(marks);
+  shown.current = marks;
   const names = lines.map((line) => line.name).join();
   const data = (): uPlot.AlignedData => {
     const length = lines[0]?.values.length ?? 0;
@@ -116,7 +148,8 @@ export function Chart({ label, fromMs, stepMs, lines }: Props) {
     if (!place) return undefined;
     const onZoom = (from: number, to: number) =>
       show({ from: Math.round(from), to: Math.round(to) }, "push");
-    const made = new uPlot(options(lines, place.clientWidth, onZoom), data(), place);
+    const onDraw = (drawn: uPlot) => drawMarks(drawn, shown.current);
+    const made = new uPlot(options(lines, place.clientWidth, onDraw, onZoom), data(), place);
     chart.current = made;
     const watcher = new ResizeObserver(() =>
       made.setSize({ width: place.clientWidth, height: HEIGHT }),
@@ -132,7 +165,7 @@ export function Chart({ label, fromMs, stepMs, lines }: Props) {
   useEffect(() => {
     chart.current?.setData(data());
     if (zoomFrom > 0) chart.current?.setScale("x", { min: zoomFrom / 1000, max: zoomTo / 1000 });
-  }, [fromMs, stepMs, lines, zoomFrom, zoomTo]);
+  }, [fromMs, stepMs, lines, marks, zoomFrom, zoomTo]);
   return (
     <div
       class="chart"

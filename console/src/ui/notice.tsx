@@ -4,10 +4,18 @@ import { signal } from "@preact/signals";
 import { Refused } from "../core/api";
 import { words } from "../words";
 
+/** What can be done about it for a while. */
+interface Offer {
+  verb: string;
+  run: () => void;
+  forMs: number;
+}
+
 interface Notice {
   id: number;
   text: string;
   isError: boolean;
+  offer?: Offer | undefined;
 }
 
 const SHOWN_MS = 6_000;
@@ -15,12 +23,12 @@ const SHOWN_MS = 6_000;
 const notices = signal<Notice[]>([]);
 let last = 0;
 
-export function tell(text: string, isError = false): void {
+export function tell(text: string, isError = false, offer?: Offer): void {
   last += 1;
   const id = last;
-  notices.value = [...notices.value, { id, text, isError }];
+  notices.value = [...notices.value, { id, text, isError, offer }];
   // What went wrong stays until somebody takes it away.
-  if (!isError) setTimeout(() => dismiss(id), SHOWN_MS);
+  if (!isError) setTimeout(() => dismiss(id), offer?.forMs ?? SHOWN_MS);
 }
 
 function dismiss(id: number): void {
@@ -38,9 +46,20 @@ export function reasonOf(error: unknown): string {
 export function Notices() {
   return (
     <div class="notices" role="status" aria-live="polite">
-      {notices.value.map(({ id, text, isError }) => (
+      {notices.value.map(({ id, text, isError, offer }) => (
         <div key={id} class={isError ? "notice bad" : "notice"}>
           <span>{text}</span>
+          {offer && (
+            <button
+              type="button"
+              onClick={() => {
+                dismiss(id);
+                offer.run();
+              }}
+            >
+              {offer.verb}
+            </button>
+          )}
           <button
             type="button"
             class="quiet"

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
-import { withErrors, withQueues } from "./mocks.mjs";
+import { withClients, withErrors, withMarks, withQueues } from "./mocks.mjs";
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -149,6 +149,72 @@ export const FLOWS = {
     await page.waitForFunction(() => !location.search.includes("from="));
   },
 
+  async "a chart says what happened, also what somebody tells, and shows yesterday"({
+    page,
+    open,
+  }) {
+    await withMarks(page);
+    await open(queuePage("orders", "overview"));
+    const row = page.locator(".marks li", { hasText: "New leader of group 3, the catalog" });
+    await row.getByText("millrace@2 instead of millrace@1").waitFor();
+    await row.getByText("and 27 more").waitFor();
+    await page.getByRole("button", { name: "Compare with yesterday" }).click();
+    await page.waitForFunction(() => location.search.includes("compare=day"));
+    await page.locator(".u-legend").getByText("Ready, yesterday").waitFor();
+    await page.getByRole("button", { name: "Mark a deployment…" }).click();
+    await page.getByLabel("What was deployed").fill("console-test 1.4.2");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Deployment: console-test 1.4.2 (told by").first().waitFor();
+    await page.getByRole("button", { name: "48 h" }).click();
+    await page
+      .getByRole("button", { name: "Compare with yesterday" })
+      .waitFor({ state: "detached" });
+  },
+
+  async "a place in a stream is shown before a subscription is set there"({ page, open }) {
+    await open(queuePage("log.reader", "stream"));
+    await page.getByRole("button", { name: "Show what comes" }).click();
+    await page.getByText(/^It would go on here, with \d+ messages:$/).waitFor();
+    const places = page.getByRole("region", { name: "Show what comes" }).locator("tbody tr");
+    assert.equal(await places.count(), 2, "each partition has a place");
+    assert.ok((await page.locator(".sample li").count()) > 0, "the first messages are shown");
+    assert.deepEqual(await inspect(page), []);
+    await page.getByRole("button", { name: "New messages only" }).click();
+    await page.getByRole("button", { name: "Show what comes" }).click();
+    await page.getByText("It would wait for the next message:").waitFor();
+  },
+
+  async "relays and workers say how they stand, and what does not answer"({ page, open }) {
+    await withClients(page);
+    await open("/companions");
+    await page.getByRole("heading", { name: "Relay at 127.0.0.1:9187" }).waitFor();
+    await page.getByText("40,213").waitFor();
+    await page.getByText("10.0.0.7:9190 does not answer: connection refused").waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("worker");
+    await page.waitForFunction(() => location.search.includes("q=worker"));
+    await page
+      .getByRole("heading", { name: "Relay at 127.0.0.1:9187" })
+      .waitFor({ state: "detached" });
+    await page.getByText("HTTP 429 from hooks.example.com").waitFor();
+  },
+
+  async "a policy says what it would change before it is saved"({ page, open }) {
+    await open("/policies");
+    await page.getByRole("button", { name: "New policy" }).first().click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("combobox", { name: /^Vhost/ }).selectOption(VHOST);
+    await dialog.getByLabel("Name", { exact: true }).fill("console-test-short");
+    await dialog.getByLabel(/^Pattern/).fill("^orders$");
+    await dialog.getByLabel("Priority").fill("5");
+    await dialog.getByLabel(/^Definition/).fill('{"max-length": 50000}');
+    await dialog.getByRole("button", { name: "What would it change?" }).click();
+    await dialog.getByText("It matches 1 queue, and would change 1 queue:").waitFor();
+    await dialog.getByText("max-length: 50000").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+  },
+
   async "the stream is closed while nobody looks at the tab"({ page, open }) {
     await open("/");
     await page.getByText("live", { exact: true }).waitFor();
@@ -179,6 +245,25 @@ export const FLOWS = {
     await dialog.getByRole("textbox").fill("orders");
     await button.click();
     await page.getByText("orders is purged.").waitFor();
+    await page.getByText(/^\d+ messages purged\. For .* they can be brought back\.$/).waitFor();
+    // It is offered to whoever looks at the queue.
+    await page.reload();
+    await page.getByRole("button", { name: "Undo", exact: true }).click();
+    await page.getByText(/messages are back in the queue\.$/).waitFor();
+    await page.getByRole("button", { name: "Undo", exact: true }).waitFor({ state: "detached" });
+  },
+
+  async "a purge of several queues can be undone from its notice"({ page, open }) {
+    await open(`/queues?${new URLSearchParams({ vhost: VHOST, q: "orders" })}`);
+    const row = page.locator("tbody tr", { hasText: "orders.dead" });
+    await row.getByRole("checkbox").check();
+    await page.getByRole("button", { name: "Purge…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("textbox").fill("1 queue");
+    await dialog.getByRole("button", { name: "Purge…" }).click();
+    await page.getByText("1 queue purged.").waitFor();
+    await page.getByRole("button", { name: "Undo", exact: true }).click();
+    await page.getByText(/messages? of 1 queue came back\.$/).waitFor();
   },
 
   async "who may only look is offered no change"({ page, base, logIn }) {
@@ -220,6 +305,7 @@ export const FLOWS = {
       ["/vhosts", () => press("New vhost")],
       ["/policies", () => press("New policy")],
       [queuePage("orders", "overview"), () => press("Delete…")],
+      ["/cluster", () => press("Mark a deployment…")],
       [
         `/dead-letters?${new URLSearchParams({ vhost: VHOST, name: "orders.dead" })}`,
         () => press("Send all back…"),

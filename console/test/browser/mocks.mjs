@@ -19,6 +19,19 @@ const connection = {
   connected_at: Date.now() - 90_000,
   client_properties: { product: "pika", connection_name: "order-worker-3" },
   send_pend: 0,
+  recv_oct: 48_211_023,
+  recv_oct_details: { rate: 1_310_720.5 },
+  send_oct: 91_204,
+  send_oct_details: { rate: 812 },
+  message_stats: {
+    publish: 40_213,
+    publish_details: { rate: 1_204.5 },
+    deliver_get: 12,
+    deliver_get_details: { rate: 0.3 },
+    ack: 10,
+    ack_details: { rate: 0.2 },
+  },
+  blocked_by: "queue",
   millrace: { id: "1-17", consumers: 1 },
 };
 
@@ -52,8 +65,90 @@ const consumer = {
     peer_host: "127.0.0.1",
     user: "guest",
   },
-  millrace: { held: 7, credit: 13 },
+  oldest_held_at: Date.now() - 500_000,
+  message_stats: {
+    deliver: 40_213,
+    deliver_details: { rate: 1_204.5 },
+    ack: 40_206,
+    ack_details: { rate: 1_203 },
+  },
+  millrace: {
+    held: 7,
+    credit: 13,
+    paused: true,
+    paused_by: "ann",
+    paused_at: Date.now() - 60_000,
+  },
 };
+
+const relay = {
+  is_ready: true,
+  problem: null,
+  is_standby: false,
+  confirmed: 1_204_331,
+  confirmed_bytes: 301_082_750,
+  failed: { unroutable: 12, nacked: 0 },
+  dead: { unroutable: 3 },
+  backlog_rows: 40_213,
+  oldest_age_s: 845.2,
+  parked_rows: 9,
+  dead_rows: 3,
+  slot_lag_bytes: 0,
+  last_failure: "row 7 of key `ann`: no queue for 'paid' (unroutable): declare the queue",
+};
+
+const pipeline = {
+  name: "mail",
+  source: "jobs",
+  target: "hook",
+  taken: 90_213,
+  outcomes: { done: 89_998, retry: 204, throttle: 11 },
+  settled: { done: 89_998, later: 204, dead: 2, returned: 0 },
+  lost: 0,
+  running: 8,
+  in_hand: 64,
+  oldest_s: 1.4,
+  away: null,
+  is_paused: false,
+};
+
+const target = {
+  name: "hook",
+  kind: "webhook",
+  outcomes: { done: 89_998, retry: 204, throttle: 11 },
+  running: 8,
+  breaker: null,
+  throttle: "HTTP 429 from hooks.example.com, for another 12 s",
+  stopped: null,
+  errors: [{ why: "HTTP 503 from hooks.example.com for #", count: 201 }],
+};
+
+const worker = {
+  version: "0.1.0",
+  pid: 17,
+  uptime_s: 90_000,
+  is_ready: false,
+  problem: "pipeline push: its source pushes is away: connection refused",
+  pipelines: [
+    pipeline,
+    { ...pipeline, name: "push", source: "pushes", away: "connection refused", in_hand: 0 },
+  ],
+  targets: [target, { ...target, name: "apns", kind: "apns", throttle: null, errors: [] }],
+};
+
+const asked = { node: "millrace@1", at: Date.now(), error: null };
+
+const companions = [
+  { ...asked, address: "127.0.0.1:9187", kind: "relay", status: relay },
+  { ...asked, address: "127.0.0.1:9190", kind: "worker", status: worker },
+  {
+    ...asked,
+    address: "10.0.0.7:9190",
+    kind: null,
+    status: null,
+    error: "10.0.0.7:9190 does not answer: connection refused",
+  },
+];
 
 const json = (route, body, status = 200) =>
   route.fulfill({ status, contentType: "application/json", body: JSON.stringify(body) });
@@ -67,6 +162,10 @@ export async function withClients(page) {
   await page.route(/\/api\/connections\/[^/]+\/channels$/, (route) => json(route, [channel]));
   await page.route(/\/api\/(vhosts\/[^/]+\/)?channels(\?|$)/, (route) => json(route, [channel]));
   await page.route(/\/api\/consumers/, (route) => json(route, [consumer]));
+  await page.route(/\/api\/millrace\/companions/, (route) => json(route, companions));
+  await page.route(/\/api\/millrace\/held/, (route) =>
+    json(route, [consumer, { ...consumer, consumer_tag: "new", oldest_held_at: null }]),
+  );
 }
 
 const event = (name, data) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
@@ -125,7 +224,7 @@ export async function withQueues(page, count) {
 export async function withNothing(page) {
   const lists = "queues|exchanges|bindings|policies|operator-policies|consumers|millrace/locks";
   const whole =
-    "connections|channels|vhost-limits|users|permissions|millrace/(retries|dead-letter-queues)";
+    "connections|channels|vhost-limits|users|permissions|millrace/(held|retries|dead-letter-queues|companions)";
   const isList = new RegExp(`/api/((${lists})(/[^/?]+)?|${whole})(\\?.*)?$`);
   await page.route(isList, (route) =>
     route.request().method() === "GET" ? json(route, []) : route.fallback(),
@@ -149,6 +248,18 @@ export async function withErrors(page) {
   );
 }
 
+/** Problems that the stream tells in place of the node's. For pages that are opened from then on. */
+export async function tellProblems(page, told) {
+  await page.addInitScript((data) => {
+    const add = EventSource.prototype.addEventListener;
+    EventSource.prototype.addEventListener = function (name, take, ...rest) {
+      if (name !== "problems") return add.call(this, name, take, ...rest);
+      setTimeout(() => take(new MessageEvent(name, { data })));
+      return undefined;
+    };
+  }, JSON.stringify(told));
+}
+
 /** Problems of each kind, to see how they look. */
 export async function withProblems(page) {
   const problem = (severity, name) => ({
@@ -161,7 +272,26 @@ export async function withProblems(page) {
     seen_by: ["millrace@1"],
   });
   const problems = [problem("warning", "orders"), problem("critical", "short")];
-  await page.route("**/api/millrace/problems", (route) =>
-    json(route, { verdict: "critical", problems, left_out: 3, silent: ["millrace@2"] }),
-  );
+  await tellProblems(page, { verdict: "critical", problems, left_out: 3, silent: ["millrace@2"] });
+}
+
+/** What happened in the time of the charts, besides what has: a broker of one node has no other leader. */
+export async function withMarks(page) {
+  await page.route("**/api/millrace/history**", async (route) => {
+    const answer = await route.fetch();
+    const told = await answer.json();
+    const leader = (group, at) => ({
+      at: Date.now() - at,
+      kind: "leader",
+      group,
+      term: 7,
+      from: "millrace@1",
+      to: "millrace@2",
+      queues: [{ vhost: VHOST, name: "orders" }],
+      queue_count: 14,
+    });
+    const start = { at: Date.now() - 1_500_000, kind: "start", node: "millrace@1" };
+    const marks = [leader(3, 1_521_000), leader(0, 1_520_000), start, ...told.marks];
+    await json(route, { ...told, marks });
+  });
 }

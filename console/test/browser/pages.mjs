@@ -30,6 +30,7 @@ export const PAGES = [
   "/channels",
   "/consumers",
   of("/locks", { lock: "nightly" }),
+  "/companions",
   "/cluster",
   "/users",
   "/user?name=console-test-user",

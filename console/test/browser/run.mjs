@@ -1,6 +1,7 @@
 // Opens every page of a console in a browser, and does what operators do.
 //
-//   node test/browser/run.mjs http://127.0.0.1:8080 [--user guest] [--password guest] [--shots DIR] [--only TEXT]
+//   node test/browser/run.mjs http://127.0.0.1:8080 [--user guest] [--password guest] [--only TEXT]
+//     [--shots DIR [--all-shots]]: pictures of what has faults, or of everything
 
 import { mkdirSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -22,6 +23,7 @@ if (!/^https?:/.test(base)) {
 }
 const [user, password] = [option("user", "guest"), option("password", "guest")];
 const [shots, only] = [option("shots"), option("only", "")];
+const allShots = process.argv.includes("--all-shots");
 if (shots) mkdirSync(shots, { recursive: true });
 
 const SIZES = { desk: { width: 1280, height: 860 }, phone: { width: 360, height: 740 } };
@@ -71,13 +73,19 @@ async function look({ name, mocks, size, theme }) {
     if (!path.includes(only)) continue;
     await page.goto(base + path);
     await settled(page);
-    const faults = await inspect(page);
-    say(`${name} ${size} ${theme} ${path}`, [...faults, ...taken()]);
-    if (shots)
+    const faults = [...(await inspect(page)), ...taken()];
+    say(`${name} ${size} ${theme} ${path}`, faults);
+    if (shots && (allShots || faults.length > 0))
       await page.screenshot({
         path: `${shots}/${name}-${size}-${theme}-${String(index).padStart(2, "0")}.png`,
       });
   }
+  await end(context, page);
+}
+
+/** What a page still asks for when it ends gets no answer of a mock, and that is no fault. */
+async function end(context, page) {
+  await page.unrouteAll({ behavior: "ignoreErrors" });
   await context.close();
 }
 
@@ -100,7 +108,7 @@ async function act(name, flow) {
     if (shots) await page.screenshot({ path: `${shots}/failed-${name.replaceAll(" ", "-")}.png` });
   }
   say(name, [...faults, ...taken()]);
-  await context.close();
+  await end(context, page);
 }
 
 const first = await browser.newContext();

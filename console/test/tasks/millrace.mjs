@@ -1,5 +1,6 @@
 // The ten tasks in this console. A task that cannot be done yet says why.
 
+import { tellProblems } from "../browser/mocks.mjs";
 import { VHOST } from "./seed.mjs";
 
 const json = (route, body) =>
@@ -16,9 +17,32 @@ async function withAlarm(page) {
     remedy: "drain the fullest queues, or raise the limit",
     seen_by: ["millrace@1"],
   };
-  await page.route("**/api/millrace/problems", (route) =>
-    json(route, { verdict: "critical", problems: [problem], left_out: 0, silent: [] }),
-  );
+  await tellProblems(page, {
+    verdict: "critical",
+    problems: [problem],
+    left_out: 0,
+    silent: [],
+  });
+}
+
+/** Another leader, eight hours ago: a broker of one node has none. */
+async function withLeaderOfLastNight(page) {
+  await page.route("**/api/millrace/history/queues/**", async (route) => {
+    const answer = await route.fetch();
+    const told = await answer.json();
+    const mark = {
+      at: Date.now() - 8 * 3_600_000,
+      kind: "leader",
+      group: 3,
+      term: 7,
+      from: "millrace@1",
+      to: "millrace@2",
+      queues: [{ vhost: VHOST, name: "million" }],
+      queue_count: 1,
+    };
+    const marks = mark.at >= told.from ? [mark] : [];
+    await json(route, { ...told, marks });
+  });
 }
 
 const link = (page, name) =>
@@ -41,7 +65,6 @@ export const TASKS = {
       await page.getByText("publishers are held back").first().waitFor();
       return "the first thing on the overview; the alarm is put in the node's place";
     },
-    after: ({ page }) => page.unroute("**/api/millrace/problems"),
   },
   find: {
     async act({ page, hands }) {
@@ -77,7 +100,7 @@ export const TASKS = {
       await hands.type(page.getByLabel("Reason"), "hangs");
       await hands.press("Enter");
       await page.getByText(/^The connection .* is closed/).waitFor();
-      return "by most held, then by age in the queue: the API has no oldest over all queues";
+      return "who has held a message for longest is the first";
     },
   },
   grows: {
@@ -88,20 +111,38 @@ export const TASKS = {
     },
   },
   undo: {
-    not: "the API has no undo of a purge yet; the purge shows a sample and asks for the name",
+    async act({ page, hands }) {
+      await open(hands, "scratch");
+      await hands.click(button(page, "Purge…"));
+      const dialog = page.getByRole("dialog");
+      await hands.type(dialog.getByRole("textbox"), "scratch");
+      await hands.press("Enter");
+      await hands.click(button(page, "Undo"));
+      await page.getByText(/messages? are back in the queue/).waitFor();
+      return "the purge asks for the name, and can be undone for a minute";
+    },
   },
   pause: {
     async act({ page, hands }) {
       await open(hands, "slow");
-      await hands.click(button(page, "Pause"));
-      await page
-        .getByText(/^paused by/)
-        .first()
-        .waitFor();
-      return "the queue with all its consumers: the API cannot pause one of them yet";
+      await hands.click(page.getByRole("link", { name: "Consumers", exact: true }).last());
+      const row = page.locator("tbody tr", { hasText: "billing" }).first();
+      await hands.click(row.getByRole("button", { name: "Pause", exact: true }));
+      await row.getByText(/^paused by/).waitFor();
+      return "one consumer: others of the queue go on";
     },
   },
-  leader: { not: "the history has no marks for changes of leader yet" },
+  leader: {
+    before: ({ page }) => withLeaderOfLastNight(page),
+    async act({ page, hands }) {
+      await open(hands, "million");
+      await hands.click(button(page, "24 h"));
+      const row = page.locator(".marks li", { hasText: "New leader of group 3" });
+      await row.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/).waitFor();
+      return "in the queue's chart and below it; the change is put in the node's place: one node has no other leader";
+    },
+    after: ({ page }) => page.unroute("**/api/millrace/history/queues/**"),
+  },
   access: {
     async act({ page, hands }) {
       await hands.click(link(page, "Users"));

@@ -39,6 +39,19 @@ test("a queue that was made again under its name is the new one", () => {
   assert.equal(board.find("/", "orders")?.id, 8);
 });
 
+test("who paused a queue is told again, and its trend goes on", () => {
+  const board = new Board([...COLUMNS, "oldest_ready_at", "ready_bytes"]);
+  board.apply({
+    new: [[7, "/", "orders", "quorum", null]],
+    changed: [[7, 3, 1, 0, 0, 0, 99, null]],
+  });
+  board.tick();
+  board.apply({ new: [[7, "/", "orders", "quorum", "ann"]] });
+  const row = board.find("/", "orders");
+  assert.deepEqual([row?.type, row?.pausedBy, row?.ready], ["quorum", "ann", 3]);
+  assert.deepEqual([row?.oldestAt, row?.bytes, row?.trend.length], [99, null, 1]);
+});
+
 test("a trend has so many seconds, and outlasts a broken stream", () => {
   const board = new Board(COLUMNS);
   board.apply({ new: [[7, "/", "orders"]], changed: [[7, 3, 1, 0, 0, 0]] });

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { reads } from "../../src/core/rights";
 import { roleOf } from "../../src/core/role";
 import { worstFirst } from "../../src/core/problems";
 import { bodyOf } from "../../src/pages/dead/retry";
 import { hasHeader } from "../../src/pages/queue/looked";
 import { placeOf } from "../../src/pages/queue/seek";
+import { offerOf } from "../../src/pages/queues/undo";
 import { snippet } from "../../src/snippet";
 import type { Message, Problem } from "../../src/types";
 import { jsonObject } from "../../src/ui/json";
@@ -18,6 +20,30 @@ test("a role is what the tags say", () => {
   const viewer = roleOf(["monitoring", "read-only"]);
   assert.ok(viewer.monitors && !viewer.changes && !viewer.administrates && !viewer.peeks);
   assert.ok(!roleOf([]).monitors);
+});
+
+test("who may not read from a queue is not offered to purge it, and the node decides what is not told", () => {
+  const of = (read: string) => ({ shop: { configure: "", write: "", read } });
+  assert.ok(reads(of("^ord"), "shop", "orders"));
+  assert.ok(!reads(of("^ord"), "shop", "bills"));
+  assert.ok(!reads(of("^ord"), "other", "orders"));
+  assert.ok(!reads(of(""), "shop", "orders"));
+  assert.ok(reads(undefined, "shop", "orders"), "a token");
+  assert.ok(reads(of("(?i)^ORD"), "shop", "orders"), "the browser cannot read the pattern");
+});
+
+test("only purges that took something can be undone, for as long as the first of them can", () => {
+  const purged = (name: string, messages: number, askedMs: number) => {
+    const queue = { name } as Parameters<typeof offerOf>[0][number]["queue"];
+    return { queue, messages, askedMs };
+  };
+  assert.equal(offerOf([], 5), undefined);
+  assert.equal(offerOf([purged("a", 0, 0)], 5), undefined);
+  const all = [purged("a", 0, 0), purged("b", 3, 1_000), purged("c", 4, 9_000)];
+  const offer = offerOf(all, 10_000);
+  assert.deepEqual([offer?.of.length, offer?.messages, offer?.leftMs], [2, 7, 51_000]);
+  assert.deepEqual(offerOf(all, 61_000)?.messages, 4, "the minute of the first is over");
+  assert.equal(offerOf(all, 70_000), undefined);
 });
 
 test("problems of the partitions of a queue are one, and critical ones come first", () => {

@@ -26,7 +26,8 @@ use self::outbound::Outbound;
 use self::requests::Requests;
 use self::tickets::ChannelRef;
 use self::unfinished::Unfinished;
-use crate::metrics::Counts;
+use crate::exchange_counts::ExchangeCounts;
+use crate::metrics::{Counts, Traffic};
 use crate::route_cache::RouteCache;
 use crate::spans::Spans;
 
@@ -44,6 +45,7 @@ pub(crate) struct ConnectionState {
     /// Channels that wait for nothing any more and have frames set aside.
     pub(crate) resumable: Vec<ChannelRef>,
     pub(crate) counts: Counts,
+    pub(crate) traffic: Traffic,
     /// `None`: nobody collects spans.
     pub(crate) spans: Option<Box<Spans>>,
 }
@@ -55,6 +57,7 @@ pub(crate) type ReplyAddresses = Vec<(String, ChannelRef)>;
 #[derive(Debug)]
 pub(crate) struct Publishers {
     pub(crate) routes: RouteCache,
+    pub(crate) exchanges: ExchangeCounts,
     pub(crate) chance: Chance,
     pub(crate) unfinished: Unfinished,
     /// Channels whose confirms have moved.
@@ -72,6 +75,7 @@ impl ConnectionState {
             outbound: Outbound::default(),
             publishers: Publishers {
                 routes: RouteCache::default(),
+                exchanges: ExchangeCounts::default(),
                 chance: Chance::new(seed),
                 unfinished: Unfinished::default(),
                 touched: Vec::new(),
@@ -82,6 +86,7 @@ impl ConnectionState {
             reply_addresses: Vec::new(),
             resumable: Vec::new(),
             counts: Counts::default(),
+            traffic: Traffic::default(),
             spans: None,
         }
     }

@@ -209,6 +209,7 @@ impl DeadLetterWorker {
             | Answer::Delivered(_)
             | Answer::Got { .. }
             | Answer::Purged { .. }
+            | Answer::Withheld { .. }
             | Answer::Status { .. }
             | Answer::Described { .. }
             | Answer::Peeked { .. }
@@ -216,6 +217,7 @@ impl DeadLetterWorker {
             | Answer::Closed { .. }
             | Answer::Admitted { .. }
             | Answer::Cancelled { .. }
+            | Answer::Elected { .. }
             | Answer::SessionEnded { .. }
             | Answer::Alarms(_) => {}
         }

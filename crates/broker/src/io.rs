@@ -10,6 +10,7 @@ mod connection;
 mod credentials;
 pub mod dead_letter;
 pub mod describe;
+mod exchange_meters;
 pub mod first_user;
 pub mod inside;
 pub mod listener;

@@ -93,6 +93,10 @@ pub const BLOCKED_LOOK: Duration = Duration::from_secs(1);
 /// How long a consumer may hold a message.
 pub const CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Runs of unacked deliveries of one channel that are looked through, the oldest first, to say since when its consumers
+/// hold messages.
+pub const DESCRIBED_RUNS_MAX: usize = 10_000;
+
 /// How long a session waits at most before it looks for messages that are held for too long.
 pub const LOOK_LONGEST: Duration = Duration::from_secs(60);
 
@@ -171,6 +175,12 @@ pub const READ_BYTES_BUSY: usize = 256 * 1024;
 
 /// Bytes a connection reads at once before its user is known.
 pub const READ_BYTES_BEFORE_AUTH: usize = 8 * 1024;
+
+/// Exchanges whose messages a session counts at a time.
+pub const EXCHANGES_COUNTED_MAX: usize = 512;
+
+/// Exchanges whose messages a node counts. What goes to others above them is counted nowhere by exchange.
+pub const EXCHANGE_METERS_MAX: usize = 10_000;
 
 /// Routes a session remembers.
 pub const ROUTES_MAX: usize = 512;

@@ -109,6 +109,21 @@ pub struct Metrics {
     pub limit_handshake: AtomicU64,
 }
 
+/// What a connection has moved since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// From its client.
+    pub received_bytes: u64,
+    /// What its socket has taken.
+    pub sent_bytes: u64,
+    /// Messages published.
+    pub published: u64,
+    /// Messages sent to consumers and in answer to `basic.get`.
+    pub delivered: u64,
+    /// Deliveries acked.
+    pub acked: u64,
+}
+
 /// What one session has counted and not added to the node's totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -174,6 +189,13 @@ impl Counts {
         self.got += 1;
         *(if no_ack { &mut self.got_auto_ack } else { &mut self.got_manual_ack }) += 1;
         self.redelivered += u64::from(is_redelivered);
+    }
+
+    /// Adds it to what a connection has moved.
+    pub(crate) fn add_to(&self, traffic: &mut Traffic) {
+        traffic.published += self.published;
+        traffic.delivered += self.delivered + self.got;
+        traffic.acked += self.acked;
     }
 
     /// A client settles deliveries.

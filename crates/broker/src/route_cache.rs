@@ -8,6 +8,7 @@ use std::sync::Arc;
 use machine::{Attributes, Catalog, GroupId, QueueId, Target};
 
 use crate::attributes::Asked;
+use crate::exchange_counts::Place;
 use crate::limits;
 use crate::partitions::Partitioned;
 
@@ -177,13 +178,22 @@ fn kind_of(target: &Target) -> (GroupId, bool, bool, bool) {
     (target.group, target.is_guarded, target.dedups, target.is_history)
 }
 
+/// A route that is remembered.
+#[derive(Debug)]
+struct Kept {
+    destination: Arc<[u8]>,
+    route: Route,
+    /// Where its exchange is counted.
+    exchange: Place,
+}
+
 /// Routes by exchange and routing key as they stand on the wire, one behind the other.
 #[derive(Debug, Default)]
 pub(crate) struct RouteCache {
     /// The version of the catalog that all of them hold for.
     version: u64,
     places: BTreeMap<Arc<[u8]>, usize>,
-    routes: Vec<(Arc<[u8]>, Route)>,
+    routes: Vec<Kept>,
     last: usize,
 }
 
@@ -194,8 +204,8 @@ impl RouteCache {
             self.forget(version);
             return None;
         }
-        if let Some((known, _)) = self.routes.get(self.last)
-            && **known == *destination
+        if let Some(known) = self.routes.get(self.last)
+            && *known.destination == *destination
         {
             return Some(self.last);
         }
@@ -205,17 +215,29 @@ impl RouteCache {
 
     #[inline]
     pub(crate) fn at(&self, place: usize) -> &Route {
-        &self.routes[place].1
+        &self.routes[place].route
     }
 
-    pub(crate) fn keep(&mut self, version: u64, destination: &[u8], route: Route) -> usize {
+    /// Where the exchange of a route is counted.
+    #[inline]
+    pub(crate) fn exchange(&self, place: usize) -> Place {
+        self.routes[place].exchange
+    }
+
+    pub(crate) fn keep(
+        &mut self,
+        version: u64,
+        destination: &[u8],
+        route: Route,
+        exchange: Place,
+    ) -> usize {
         if self.version != version || self.routes.len() >= limits::ROUTES_MAX {
             self.forget(version);
         }
         let destination: Arc<[u8]> = Arc::from(destination);
         self.last = self.routes.len();
         self.places.insert(Arc::clone(&destination), self.last);
-        self.routes.push((destination, route));
+        self.routes.push(Kept { destination, route, exchange });
         self.last
     }
 
@@ -239,8 +261,8 @@ mod tests {
     fn a_route_is_known_until_the_catalog_changes() {
         let mut routes = RouteCache::default();
         assert_eq!(routes.find(1, b"a"), None);
-        routes.keep(1, b"a", route(1));
-        routes.keep(1, b"b", route(2));
+        routes.keep(1, b"a", route(1), Place::default());
+        routes.keep(1, b"b", route(2), Place::default());
         let place = routes.find(1, b"a").unwrap();
         assert_eq!(routes.at(place), &route(1));
         assert_eq!(routes.find(2, b"a"), None);
@@ -251,7 +273,7 @@ mod tests {
     fn no_more_routes_are_kept_than_the_limit() {
         let mut routes = RouteCache::default();
         for key in 0..limits::ROUTES_MAX + 1 {
-            routes.keep(1, &key.to_be_bytes(), Route::default());
+            routes.keep(1, &key.to_be_bytes(), Route::default(), Place::default());
         }
         assert_eq!(routes.routes.len(), 1);
     }

@@ -18,6 +18,7 @@ mod closing;
 pub mod describe;
 pub mod driver;
 mod opening;
+mod pausing;
 mod step_end;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ use amqp::{Decoder, Frame, Method, ReplyCode, channel as wire};
 use bytes::{Buf as _, BytesMut};
 use machine::{NodeId, SessionId};
 
-pub use self::boundary::{Input, Outputs, Reply, ReplyAddresses, ReplyOrder, View};
+pub use self::boundary::{Input, Outputs, PauseOrder, Reply, ReplyAddresses, ReplyOrder, View};
 use crate::channel::{CLOSE_OK, Channel, PUBLISH, State};
 use crate::config::Config;
 use crate::connection::ConnectionState;
@@ -43,8 +44,9 @@ pub use crate::connection::login::{Certified, Judge, Judged, LoginRefusal, Notic
 use crate::connection::step::Step;
 use crate::connection::tickets::ChannelRef;
 use crate::errors::{Failure, unexpected};
+use crate::exchange_counts::ExchangeCounts;
 use crate::limits;
-use crate::metrics::Counts;
+use crate::metrics::{Counts, Metrics};
 use crate::spans::Spans;
 
 /// Where a connection is in its life.
@@ -194,6 +196,9 @@ impl Session {
                 self.read(step);
             }
             Input::Close(reason) => self.close_forced(step, reason),
+            Input::Pause(orders) => {
+                orders.drain(..).for_each(|order| self.pause_consumer(step, order));
+            }
         }
         self.finish(step);
         if step.out.bytes.len() > waiting_bytes {
@@ -219,7 +224,8 @@ impl Session {
                 let (late, acks) = (self.late_confirms_at, self.connection.ack_timeout.look_at);
                 let flow = self.flow.look_at(&self.connection, self.heartbeat.received_at());
                 let expires = self.connection.client.expires_at;
-                [heartbeat, dead, late, acks, flow, expires].into_iter().flatten().min()
+                let again = self.connection.consumers.tell_again_at();
+                [heartbeat, dead, late, acks, flow, expires, again].into_iter().flatten().min()
             }
             Phase::Over => None,
         }
@@ -291,15 +297,30 @@ impl Session {
         (self.channels.len() as u64, self.connection.publishers.count)
     }
 
-    /// What was counted and not added to the node's totals.
-    pub(crate) fn counts(&mut self) -> &mut Counts {
-        &mut self.connection.counts
+    /// Bytes came from the client, or the socket has taken some.
+    pub(crate) fn moved(&mut self, received_bytes: usize, sent_bytes: usize) {
+        let traffic = &mut self.connection.traffic;
+        traffic.received_bytes += received_bytes as u64;
+        traffic.sent_bytes += sent_bytes as u64;
     }
 
-    /// The same once the connection is over, however it ended: no channel is left.
+    /// Adds what was counted to the node's totals, and to those of the connection.
+    pub(crate) fn tell_counts(&mut self, metrics: &Metrics) {
+        let ConnectionState { counts, traffic, .. } = &mut self.connection;
+        counts.add_to(traffic);
+        metrics.take(counts);
+    }
+
+    /// The vhost, and what was published there by exchange and not told.
+    pub(crate) fn exchanges(&mut self) -> (&str, &mut ExchangeCounts) {
+        let ConnectionState { client, publishers, .. } = &mut self.connection;
+        (&client.vhost, &mut publishers.exchanges)
+    }
+
+    /// What was counted and is not told once the connection is over, however it ended: no channel is left.
     pub(crate) fn last_counts(&mut self) -> &mut Counts {
         self.end_channels();
-        self.counts()
+        &mut self.connection.counts
     }
 
     /// The spans that are open once the connection is over, however it ended.

@@ -34,17 +34,32 @@ pub fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
         }
         return Ok(store);
     }
-    let found = rustls_native_certs::load_native_certs();
     // A system's store may hold one that is odd: it is left out, and the others count.
-    store.add_parsable_certificates(found.certs);
+    store.add_parsable_certificates(system_authorities()?);
     if store.is_empty() {
-        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
-        return Err(format!(
-            "this system has no certificate authorities that it trusts{why}: install its package ca-certificates, or \
-             name a PEM file with authorities"
-        ));
+        return Err(no_authorities(""));
     }
     Ok(store)
+}
+
+/// The authorities that this machine trusts, at least one.
+///
+/// # Errors
+/// In words: it has none.
+pub fn system_authorities() -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
+        return Err(no_authorities(&why));
+    }
+    Ok(found.certs)
+}
+
+fn no_authorities(why: &str) -> String {
+    format!(
+        "this system has no certificate authorities that it trusts{why}: install its package ca-certificates, or name a \
+         PEM file with authorities"
+    )
 }
 
 /// The certificates of a file, at least one.

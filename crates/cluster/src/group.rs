@@ -15,6 +15,7 @@ use raft::Storage;
 use raft::eraftpb::ConfState;
 
 use crate::inbox::{Inbox, Taken, Verdict};
+use crate::leadership::Leadership;
 use crate::peer::message::Message;
 use crate::replica::{NotLeader, Replica};
 pub(crate) use role::{Awaiting, Role};
@@ -27,6 +28,7 @@ pub(crate) struct Group {
     /// Messages that came before this leader could serve. Only a leader keeps messages here: a node that sends to a
     /// replica that does not lead is told so, and sends the message again.
     pub(crate) early: Vec<(NodeId, Message)>,
+    pub(crate) leadership: Leadership,
     /// The last entry that the machine has applied; never above what is committed.
     applied: u64,
     checkpoint: Progress,
@@ -41,6 +43,7 @@ impl Group {
             replica,
             inbox: Inbox::default(),
             early: Vec::new(),
+            leadership: Leadership::default(),
             applied,
             checkpoint: Progress::default(),
             role: Role::Follows,
@@ -63,6 +66,11 @@ impl Group {
         if let Role::Gathers { term, .. } = self.role {
             self.role = Role::Leads { term };
         }
+    }
+
+    /// Notes who leads after a step.
+    pub(crate) fn note_leader(&mut self, wall_ms: u64) {
+        self.leadership.look(self.replica.leader(), self.replica.term(), wall_ms);
     }
 
     /// Another leads, or nobody does.

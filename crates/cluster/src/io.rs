@@ -34,6 +34,7 @@ mod start;
 mod store;
 mod tallies;
 mod threads;
+mod withholding;
 mod writing;
 
 pub use backup::{BackupPart, BackupSource, CutGroup};

@@ -23,6 +23,7 @@ pub mod housekeeping;
 pub mod io;
 
 mod inbox;
+mod leadership;
 pub mod limits;
 mod locked;
 pub mod log_writer;
@@ -49,6 +50,7 @@ pub mod snapshot;
 mod tails;
 mod unlogged_settles;
 mod waiter;
+mod withheld;
 
 pub use counted::{Counted, Voting};
 pub use described::{DescribedQueue, NotDescribed, Resources};
@@ -59,7 +61,9 @@ pub use io::{
     Reply, StartError, Status, Tally, Totals, check_backup_group, foresee, kept_secret, launch,
     new_secret, queue_names, rescue_directory, restore_directory, start, survey_directory,
 };
+pub use leadership::LeaderChange;
 pub use locked::{LockQuestion, LockResult, LockSpec, NotLocked};
 pub use membership::PeerConfig;
 pub use peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};
+pub use withheld::{NotWithheld, WithheldCount, WithholdStep};

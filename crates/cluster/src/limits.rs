@@ -232,3 +232,6 @@ pub const DESCRIBED_QUEUES_MAX: usize = 100;
 
 /// Queues that a shard tells of in one step, for metrics: a few hundred microseconds.
 pub const TALLIED_QUEUES_MAX: usize = 2048;
+
+/// Changes of a group's leader that each of its replicas remembers: 32 bytes each. Who shows them asks every ten seconds.
+pub const LEADER_CHANGES_KEPT: usize = 8;

@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use machine::{
-    Applied, Ask, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerId,
-    ConsumerSpec, Corrupt, Effect, EntryReader, GetReply, GroupId, HeldBack, HolderDescription,
-    Loan, LockReply, Outcome, Position, QueueDescription, QueueId, QueueMachine, QueuePeek,
-    QueueStatus, Ranges, SessionId, TokenHome, limits::DESCRIBED_HOLDERS_MAX,
+    Applied, Ask, AttachError, Attached, Balance, Batch, CloseError, Command, ConsumerChange,
+    ConsumerId, ConsumerSpec, Corrupt, Effect, EntryReader, Front, GetReply, GroupId, HeldBack,
+    HolderDescription, Loan, LockReply, Outcome, Position, PurgeId, QueueDescription, QueueId,
+    QueueMachine, QueuePeek, QueueStatus, Ranges, SessionId, TokenHome, Withheld,
+    limits::DESCRIBED_HOLDERS_MAX,
 };
 
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
@@ -27,6 +28,7 @@ use crate::peeked::PeekSpec;
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
 use crate::tails::Tails;
+use crate::withheld::WithholdStep;
 use effects::readers;
 use intake::{Asked, Intake};
 use lock_questions::LockQuestions;
@@ -278,13 +280,15 @@ impl Queues {
         QueueStatus { consumers: status.consumers.saturating_add(readers), held_back, ..status }
     }
 
-    /// How the queues behind this one stand, by id.
+    /// How the queues behind this one stand, with their books and fronts, by id.
     pub(crate) fn statuses(
         &self,
         behind: Option<QueueId>,
-    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance)> + '_ {
+    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance, Front)> + '_ {
         let all = self.machine.statuses(behind);
-        all.map(|(queue, status, balance)| (queue, self.with_readers(queue, status), balance))
+        all.map(|(queue, status, balance, front)| {
+            (queue, self.with_readers(queue, status), balance, front)
+        })
     }
 
     /// What is known here of a queue.
@@ -552,6 +556,18 @@ impl Queues {
         self.perform(0, None, group_effects);
     }
 
+    pub(crate) fn change_consumer(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        change: ConsumerChange,
+        group_effects: &mut Vec<GroupEffect>,
+    ) {
+        self.tails.change(queue, consumer, change);
+        self.machine.change_consumer(queue, consumer, change, &mut self.effects);
+        self.perform(0, None, group_effects);
+    }
+
     /// The outcome of messages that `consumer` holds.
     pub(crate) fn settle(
         &mut self,
@@ -685,6 +701,22 @@ impl Queues {
         let count = self.machine.purge(queue).unwrap_or(0);
         self.gather(count);
         count
+    }
+
+    /// Takes a step of a purge that can be undone; what the log hears of it is gathered.
+    pub(crate) fn withhold(
+        &mut self,
+        queue: QueueId,
+        by: PurgeId,
+        step: WithholdStep,
+        group_effects: &mut Vec<GroupEffect>,
+    ) -> Withheld {
+        let reply = match step {
+            WithholdStep::Purge { undo_ms } => self.machine.withhold(queue, by, u64::from(undo_ms)),
+            WithholdStep::Undo => self.machine.bring_back(queue, by),
+        };
+        self.perform(0, None, group_effects);
+        reply
     }
 
     /// A session asks which of messages with so many bytes there is no room for; for the others it is kept. It is

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::{ConsumerId, NodeId, QueueId, Ranges, SessionId, StreamOffset};
+use machine::{ConsumerChange, ConsumerId, NodeId, QueueId, Ranges, SessionId, StreamOffset};
 
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Delivery, Request, Ticket};
@@ -80,9 +80,11 @@ impl Remote {
             | Request::Catalog { .. }
             | Request::Detach { .. }
             | Request::Credit { .. }
+            | Request::ChangeConsumer { .. }
             | Request::Settle { .. }
             | Request::Get { .. }
             | Request::Purge { .. }
+            | Request::Withhold { .. }
             | Request::Status { .. }
             | Request::Describe { .. }
             | Request::Peek { .. }
@@ -169,6 +171,7 @@ impl Remote {
             | Request::Attach { ticket, .. }
             | Request::Get { ticket, .. }
             | Request::Purge { ticket, .. }
+            | Request::Withhold { ticket, .. }
             | Request::Status { ticket, .. }
             | Request::Describe { ticket, .. }
             | Request::Peek { ticket, .. }
@@ -179,6 +182,9 @@ impl Remote {
             }
             Request::Credit { queue, consumer, add, .. } => {
                 self.add_credit(*queue, *consumer, *add);
+            }
+            Request::ChangeConsumer { queue, consumer, change, .. } => {
+                self.change(*queue, *consumer, *change);
             }
             Request::Settle { queue, consumer, ranges, credit, .. } => {
                 self.let_go(*queue, *consumer, ranges);
@@ -193,6 +199,14 @@ impl Remote {
         let Some(found) = self.consumers.get_mut(&(queue, consumer)) else { return };
         found.held.remove_all(ranges);
         self.forget_idle(queue, consumer);
+    }
+
+    /// The next leader is to know it, too; also if the consumer asks again to be attached.
+    fn change(&mut self, queue: QueueId, consumer: ConsumerId, change: ConsumerChange) {
+        if let Some(found) = self.consumers.get_mut(&(queue, consumer)) {
+            found.spec.change(change);
+        }
+        self.asked.values_mut().for_each(|request| request.change_attach(queue, consumer, change));
     }
 
     /// Credit is for the queue, whichever level a message came from.
@@ -229,7 +243,10 @@ impl Remote {
                     if !planted::is("stream_next_again") {
                         spec.start = at.map(StreamOffset::At).or(spec.start);
                     }
-                    let (is_attached, held) = (true, Ranges::new());
+                    let is_attached = true;
+                    // One that is attached again holds what it held.
+                    let before = self.consumers.remove(&(queue, consumer));
+                    let held = before.map_or_else(Ranges::new, |before| before.held);
                     let attachment = Attachment { queue, consumer, spec, is_attached, held };
                     self.consumers.insert((queue, consumer), attachment);
                 }
@@ -277,6 +294,7 @@ impl Remote {
                 asked.is_some()
             }
             Answer::Purged { ticket, .. }
+            | Answer::Withheld { ticket, .. }
             | Answer::Status { ticket, .. }
             | Answer::Described { ticket, .. }
             | Answer::Peeked { ticket, .. }
@@ -288,6 +306,9 @@ impl Remote {
                 // With what it holds of its levels.
                 self.consumers.retain(|(of, by), _| (of.base(), by) != (*queue, consumer));
                 was_known
+            }
+            Answer::Elected { queue, consumer, .. } => {
+                self.consumers.contains_key(&(*queue, *consumer))
             }
             Answer::Appended { .. }
             | Answer::Catalog { .. }

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use machine::{
-    AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerId, ConsumerSpec,
-    GroupId, Outcome, Position, QueueId, QueueStatus, Ranges, Version,
+    AttachError, Batch, CatalogCommand, CatalogReply, CloseError, ConsumerChange, ConsumerId,
+    ConsumerSpec, GroupId, Outcome, Position, QueueId, QueueStatus, Ranges, Version,
 };
 
 use crate::limits::REQUEST_BYTES;
@@ -15,6 +15,7 @@ use crate::limits::REQUEST_BYTES;
 use crate::described::{DescribedQueue, NotDescribed};
 use crate::locked::{LockResult, LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked};
+use crate::withheld::{NotWithheld, WithheldCount, WithholdStep};
 
 /// The session's own number for a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +60,8 @@ pub enum Request {
     },
     /// Let a consumer hold `add` messages more.
     Credit { group: GroupId, queue: QueueId, consumer: ConsumerId, add: u32 },
+    /// Give a consumer nothing from now on, or let it go on: it keeps its credit and what it holds.
+    ChangeConsumer { group: GroupId, queue: QueueId, consumer: ConsumerId, change: ConsumerChange },
     /// The outcome of messages that `consumer` holds, and `credit` given back with it.
     Settle {
         group: GroupId,
@@ -80,6 +83,8 @@ pub enum Request {
     },
     /// Forget every ready message: [`Answer::Purged`] once logged.
     Purge { ticket: Ticket, group: GroupId, queue: QueueId },
+    /// Purge so that it can be undone, or undo that: [`Answer::Withheld`] once logged.
+    Withhold { ticket: Ticket, group: GroupId, queue: QueueId, step: WithholdStep },
     /// Counts of a queue: [`Answer::Status`].
     Status { ticket: Ticket, group: GroupId, queue: QueueId },
     /// What the queue's leader knows of it: [`Answer::Described`]. It changes nothing, nor does it count as a use.
@@ -100,6 +105,15 @@ pub enum Request {
 }
 
 impl Request {
+    /// A consumer changes that may be asking to be attached: then it asks as it is now.
+    pub(crate) fn change_attach(&mut self, of: QueueId, by: ConsumerId, change: ConsumerChange) {
+        if let Self::Attach { queue, consumer, spec, .. } = self
+            && (*queue, *consumer) == (of, by)
+        {
+            spec.change(change);
+        }
+    }
+
     /// The group whose shard takes it. `None`: the catalog's does, or every shard.
     pub(crate) fn group(&self) -> Option<GroupId> {
         match self {
@@ -107,9 +121,11 @@ impl Request {
             | Self::Attach { group, .. }
             | Self::Detach { group, .. }
             | Self::Credit { group, .. }
+            | Self::ChangeConsumer { group, .. }
             | Self::Settle { group, .. }
             | Self::Get { group, .. }
             | Self::Purge { group, .. }
+            | Self::Withhold { group, .. }
             | Self::Status { group, .. }
             | Self::Describe { group, .. }
             | Self::Peek { group, .. }
@@ -131,9 +147,11 @@ impl Request {
             | Self::Attach { .. }
             | Self::Detach { .. }
             | Self::Credit { .. }
+            | Self::ChangeConsumer { .. }
             | Self::Settle { .. }
             | Self::Get { .. }
             | Self::Purge { .. }
+            | Self::Withhold { .. }
             | Self::Status { .. }
             | Self::Describe { .. }
             | Self::CloseQueue { .. }
@@ -150,6 +168,7 @@ impl Request {
             | Self::Detach { ticket, .. }
             | Self::Get { ticket, .. }
             | Self::Purge { ticket, .. }
+            | Self::Withhold { ticket, .. }
             | Self::Status { ticket, .. }
             | Self::Describe { ticket, .. }
             | Self::Peek { ticket, .. }
@@ -157,7 +176,7 @@ impl Request {
             | Self::CloseQueue { ticket, .. }
             | Self::Admit { ticket, .. }
             | Self::EndSession { ticket } => Some(*ticket),
-            Self::Credit { .. } | Self::Settle { .. } => None,
+            Self::Credit { .. } | Self::ChangeConsumer { .. } | Self::Settle { .. } => None,
         }
     }
 
@@ -170,6 +189,7 @@ impl Request {
             | Self::Settle { queue, .. }
             | Self::Get { queue, .. }
             | Self::Purge { queue, .. }
+            | Self::Withhold { queue, .. }
             | Self::Status { queue, .. }
             | Self::Describe { queue, .. }
             | Self::Peek { queue, .. }
@@ -177,6 +197,7 @@ impl Request {
             | Self::Admit { queue, .. } => Some(*queue),
             Self::Append { .. }
             | Self::Catalog { .. }
+            | Self::ChangeConsumer { .. }
             | Self::Lock { .. }
             | Self::EndSession { .. } => None,
         }
@@ -188,6 +209,8 @@ impl Request {
             Self::Describe { .. } => Version::DESCRIBED,
             Self::Peek { .. } => Version::PEEKED,
             Self::Lock { .. } => Version::LOCKS,
+            Self::Withhold { .. } => Version::UNDO,
+            Self::ChangeConsumer { .. } => Version::CONSUMER_CHANGES,
             Self::Get { at: Some(_), .. } => Version::TAKES,
             Self::Detach { takes_back: false, .. } => Version::CANCELS,
             Self::Append { .. }
@@ -218,6 +241,9 @@ impl Request {
             Self::Lock { ticket, .. } => {
                 Some(Answer::Locked { ticket, result: Err(NotLocked::NotYet { since }) })
             }
+            Self::Withhold { ticket, .. } => {
+                Some(Answer::Withheld { ticket, result: Err(NotWithheld::NotYet { since }) })
+            }
             // Who takes messages looks at the version itself: an empty queue is no lie.
             Self::Get { ticket, at: Some(_), .. } => {
                 Some(Answer::Got { ticket, delivery: None, ready: 0 })
@@ -227,6 +253,7 @@ impl Request {
             | Self::Attach { .. }
             | Self::Detach { .. }
             | Self::Credit { .. }
+            | Self::ChangeConsumer { .. }
             | Self::Settle { .. }
             | Self::Get { .. }
             | Self::Purge { .. }
@@ -246,6 +273,9 @@ impl Request {
             Self::Detach { ticket, .. } => Answer::Detached { ticket },
             Self::Get { ticket, .. } => Answer::Got { ticket, delivery: None, ready: 0 },
             Self::Purge { ticket, .. } => Answer::Purged { ticket, count: 0 },
+            Self::Withhold { ticket, .. } => {
+                Answer::Withheld { ticket, result: Err(NotWithheld::NoQueue) }
+            }
             Self::Status { ticket, .. } => Answer::Status { ticket, status: None },
             Self::Describe { ticket, .. } => {
                 Answer::Described { ticket, result: Err(NotDescribed::NoQueue) }
@@ -256,6 +286,7 @@ impl Request {
             Self::Append { .. }
             | Self::Catalog { .. }
             | Self::Credit { .. }
+            | Self::ChangeConsumer { .. }
             | Self::Settle { .. }
             | Self::Lock { .. }
             | Self::EndSession { .. } => return None,
@@ -347,6 +378,11 @@ pub enum Answer {
         ticket: Ticket,
         count: u64,
     },
+    /// What a purge that can be undone, or its undoing, came to.
+    Withheld {
+        ticket: Ticket,
+        result: Result<WithheldCount, NotWithheld>,
+    },
     /// `None`: the group has no such queue.
     Status {
         ticket: Ticket,
@@ -384,6 +420,13 @@ pub enum Answer {
         queue: QueueId,
         consumer: ConsumerId,
     },
+    /// The consumer is the one active consumer of all partitions of its queue, with this generation; 0: not any more. It
+    /// is to attach to the other partitions with it, then to `queue`, before it gives credit.
+    Elected {
+        queue: QueueId,
+        consumer: ConsumerId,
+        generation: u64,
+    },
     SessionEnded {
         ticket: Ticket,
     },
@@ -399,6 +442,8 @@ impl Answer {
             Self::Described { .. } => Version::DESCRIBED,
             Self::Peeked { .. } => Version::PEEKED,
             Self::Locked { .. } => Version::LOCKS,
+            Self::Elected { .. } => Version::STREAMS,
+            Self::Withheld { .. } => Version::UNDO,
             Self::Appended { .. }
             | Self::AppendFailed { .. }
             | Self::Catalog { .. }

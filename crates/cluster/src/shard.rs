@@ -27,6 +27,7 @@ mod requests;
 mod snapshots;
 mod tally;
 mod version;
+mod withholding;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,7 +36,7 @@ use wal::{CommitBatch, Place};
 
 pub use report::{Elsewhere, GroupReport, Report};
 pub use requests::ForShard;
-pub use tally::{Behind, LedQueue, Piece};
+pub use tally::{Behind, LedQueue, Piece, StreamPlace, WantedPlace};
 
 use crate::bodies::{FetchPart, Source};
 use crate::exchange::{Fetch, Input, Located, Now, Output, WantedQueue};

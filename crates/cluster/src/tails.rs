@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use machine::{
-    AttachError, ConsumerId, ConsumerSpec, GroupId, QueueId, QueueMachine, Ranges, SessionId,
-    StreamOffset,
+    AttachError, ConsumerChange, ConsumerId, ConsumerSpec, GroupId, QueueId, QueueMachine, Ranges,
+    SessionId, StreamOffset,
 };
 
 use crate::bodies::{Bodies, FetchPart, Run, split};
@@ -68,6 +68,11 @@ struct Tail {
 }
 
 impl Tail {
+    /// Whether it may be sent anything now.
+    fn may_be_sent(&self) -> bool {
+        self.credit > 0 && !self.spec.is_paused
+    }
+
     /// Behind what is in its buffer.
     fn buffer_end(&self) -> u64 {
         self.buffer.back().map_or(self.next, |run| run.span().end)
@@ -167,6 +172,15 @@ impl Tails {
         }
     }
 
+    /// Paused, it is sent nothing; then it goes on where it was.
+    pub(crate) fn change(&mut self, queue: QueueId, consumer: ConsumerId, change: ConsumerChange) {
+        let readers = self.streams.get_mut(&queue);
+        if let Some(tail) = readers.and_then(|readers| readers.tails.get_mut(&consumer)) {
+            tail.spec.change(change);
+            self.touched.insert(queue);
+        }
+    }
+
     /// These sessions read nothing any more.
     pub(crate) fn end_sessions(&mut self, is_over: impl Fn(SessionId) -> bool) {
         let buffered = &mut self.buffered;
@@ -254,7 +268,7 @@ impl Tails {
             if self.buffered <= TAIL_BYTES_PER_GROUP {
                 return;
             }
-            if tail.credit == 0 {
+            if !tail.may_be_sent() {
                 self.buffered -= tail.empty();
             }
         }
@@ -353,7 +367,7 @@ impl Readers {
         let wants = |consumer: &ConsumerId, tail: &Tail, ahead: usize| {
             let from = tail.buffer_end();
             let is_behind = from < kept.end && tail.buffered <= ahead;
-            let is_read = is_behind && tail.credit > 0 && !bodies.holds(queue, from);
+            let is_read = is_behind && tail.may_be_sent() && !bodies.holds(queue, from);
             is_read.then(|| (*consumer, from..kept.end.min(from + TAIL_FETCH_MESSAGES)))
         };
         let behind = |served: ConsumerId| {
@@ -370,7 +384,7 @@ impl Readers {
 
 /// What the tail is sent next: from its buffer, or from what all share in memory.
 fn next_run(queue: QueueId, tail: &mut Tail, end: u64, bodies: &Bodies) -> Option<Run> {
-    if tail.credit == 0 || tail.next >= end {
+    if !tail.may_be_sent() || tail.next >= end {
         return None;
     }
     tail.take(queue, tail.credit).or_else(|| bodies.copy(queue, tail.next, tail.credit))

@@ -41,7 +41,9 @@ pub use explain::{Explanation, Hop, HopBinding, explain};
 pub use limits::{LimitChange, UserLimits, UserLimitsChange, VhostLimits, VhostLimitsChange};
 pub use nodes::NodeInfo;
 pub use placement::{Goal, NodeStatus};
-pub use policies::{AppliesTo, Governed, Policy, PolicyKind, PolicyRules, PolicySpec};
+pub use policies::{
+    AppliesTo, Foreseen, Governed, Policy, PolicyChange, PolicyKind, PolicyRules, PolicySpec,
+};
 pub use queues::{DeadLetter, Partition, Queue, QueueHome, QueuePause, QueueSpec, QueueType};
 pub use refusal::{Kind, MembershipProblem, Refusal, RouteError};
 pub use route::PublishedBy;

@@ -15,6 +15,7 @@
 //! 9        queue u64
 //! 10       queue u64, revision u64, settings
 //! 16       a command about a lock
+//! 24       queue u64, what becomes of what was purged, ranges
 //! 32       nothing
 //! ```
 //!
@@ -25,12 +26,14 @@
 mod attributes;
 mod batch;
 mod messages;
+mod withholding;
 
 use std::ops::Range;
 
 pub use attributes::Attributes;
 pub use batch::Batch;
 pub use messages::{Messages, QUEUE_AT, for_queue_alone, queue_count};
+pub use withholding::{PurgeId, Withholding};
 
 use crate::catalog::CatalogCommand;
 use crate::encoding::{Corrupt, Reader};
@@ -59,6 +62,7 @@ pub(crate) const MARK_DELIVERED: u8 = 8;
 pub(crate) const KEEP_MARKS: u8 = 9;
 pub(crate) const SET_SETTINGS: u8 = 10;
 pub(crate) const LOCK: u8 = 16;
+pub(crate) const WITHHOLD: u8 = 24;
 pub(crate) const KEEP_CHAIN: u8 = 32;
 
 /// The version since which there are commands of this kind. `None`: this program knows no such kind.
@@ -72,6 +76,7 @@ fn since(kind: u8) -> Option<Version> {
         KEEP_MARKS => Version::KEPT_MARKS,
         SET_SETTINGS => Version::CHANGED_SETTINGS,
         LOCK => Version::LOCKS,
+        WITHHOLD => Version::UNDO,
         KEEP_CHAIN => Version::CHAINED,
         _ => return None,
     })
@@ -201,6 +206,12 @@ pub enum Command<'a> {
     /// Something is done to a lock. Only a leader makes these, in entries of their own: never in a numbered batch.
     /// Since `Version::LOCKS`.
     Lock(Box<LockCommand>),
+    /// A purge that can be undone, its undoing, or its end. Only a leader makes these. Since `Version::UNDO`.
+    Withhold {
+        queue: QueueId,
+        step: Withholding,
+        ranges: Ranges,
+    },
     /// The group's leader wants a checksum kept of what entries do, from this one on. It changes nothing where one is
     /// kept. Since `Version::CHAINED`.
     KeepChain,
@@ -218,7 +229,7 @@ pub fn check_commands(bytes: &[u8], is_catalog: bool, newest: Version) -> Result
     while let Some(raw) = commands.next()? {
         let may_be = match raw.kind {
             ENQUEUE | SETTLE | CREATE_QUEUE | DROP_QUEUE | CANCEL | MARK_DELIVERED | KEEP_MARKS
-            | SET_SETTINGS | KEEP_CHAIN => !is_catalog,
+            | SET_SETTINGS | WITHHOLD | KEEP_CHAIN => !is_catalog,
             CATALOG => is_catalog,
             FROM | LOCK => false,
             _ => return Err(UNKNOWN_KIND),
@@ -431,6 +442,11 @@ impl<'a> RawCommand<'a> {
                 Command::SetSettings { queue, revision, settings }
             }
             LOCK => Command::Lock(Box::new(LockCommand::read(&mut reader)?)),
+            WITHHOLD => {
+                let queue = QueueId(reader.u64()?);
+                let step = Withholding::read(&mut reader)?;
+                Command::Withhold { queue, step, ranges: Ranges::read(&mut reader)? }
+            }
             KEEP_CHAIN => Command::KeepChain,
             FROM => {
                 let producer = ProducerId { node: NodeId(reader.u64()?), boot: reader.u64()? };

@@ -68,15 +68,16 @@ mod version;
 pub use catalog::{
     Actor, AppliesTo, AuditRecord, Binding, BindingChange, Bounds, Catalog, CatalogCommand,
     CatalogEffect, CatalogReply, DeadLetter, Destination, Event, Exchange, ExchangeKind,
-    ExchangeSpec, Explanation, Goal, Governed, Happened, HashBy, Hop, HopBinding, Kind,
+    ExchangeSpec, Explanation, Foreseen, Goal, Governed, Happened, HashBy, Hop, HopBinding, Kind,
     LimitChange, MembershipProblem, NodeInfo, NodeStatus, Partition, Pattern, Permissions, Policy,
-    PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause, QueueSpec,
-    QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits, UserLimitsChange,
-    Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain, key_hash,
+    PolicyChange, PolicyKind, PolicyRules, PolicySpec, PublishedBy, Queue, QueueHome, QueuePause,
+    QueueSpec, QueueType, Refusal, RouteError, Target, TopicPermissions, User, UserLimits,
+    UserLimitsChange, Vhost, VhostLimits, VhostLimitsChange, VhostMetadata, explain, key_hash,
 };
 pub use command::{
     Attributes, Batch, Command, ENTRY_HEAD_BYTES, Enqueue, EntryReader, Messages,
-    NUMBERED_HEAD_BYTES, Outcome, QUEUE_AT, QueueIds, check_commands, for_queue_alone, queue_count,
+    NUMBERED_HEAD_BYTES, Outcome, PurgeId, QUEUE_AT, QueueIds, Withholding, check_commands,
+    for_queue_alone, queue_count,
 };
 pub use encoding::Corrupt;
 pub use filter::{Filter, Matcher};
@@ -84,9 +85,10 @@ pub use ids::{Applied, ConsumerId, GroupId, NodeId, ProducerId, QueueId, Session
 pub use locks::{LockCommand, LockHolder, LockRefusal, LockReply, LockValue, LockView, Locks};
 pub use message_key::KeySource;
 pub use queue::{
-    Assignment, AttachError, Attached, Balance, CloseError, ConsumerSpec, Counters, Effect,
-    GetReply, HeldBack, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
-    QueueDescription, QueueMachine, QueuePeek, QueueStatus, Seqs, Sifted, StreamOffset,
+    Assignment, AttachError, Attached, Balance, Capacity, CloseError, ConsumerChange, ConsumerSpec,
+    Counters, Effect, Front, GetReply, HeldBack, HolderDescription, MessageDescription,
+    MessageState, PeekFilter, Position, QueueDescription, QueueMachine, QueuePeek, QueueStatus,
+    Seqs, Sifted, StreamOffset, Weight, Withheld,
 };
 pub use ranges::Ranges;
 pub use scheduler::loan::{Ask, Loan};

@@ -76,6 +76,9 @@ pub const AUDIT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of what an event says beside names. What is longer is left out.
 pub const EVENT_DETAILS_BYTES_MAX: usize = 4 * 1024;
 
+/// How long a purge can be undone at most, ms: ten minutes. So long its messages take up the space that they took.
+pub const UNDO_MS_MAX: u64 = 600_000;
+
 /// Longest time that an argument may name, ms: ten years, as in RabbitMQ.
 pub const TIME_MS_MAX: u64 = 315_360_000_000;
 /// Keys of messages that a queue may be told to remember.

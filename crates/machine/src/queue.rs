@@ -25,6 +25,8 @@
 //!  dead, pending ──stored in all its targets──> gone   (no dead-letter exchange: gone at once, or in QUEUE.dead)
 //! ```
 //!
+//! What is ready can be purged so that it comes back to its place if somebody asks for it in time (`withholding`).
+//!
 //! In a paused queue nothing goes from ready to held, and in one with a rate only what the rate lets out (`pace`). All
 //! other arrows are as ever.
 //!
@@ -38,7 +40,9 @@ mod check;
 pub(crate) mod consumers;
 mod context;
 mod dedup;
+mod election;
 mod end;
+mod holder;
 mod key_pace;
 pub(crate) mod level;
 mod machine;
@@ -54,19 +58,24 @@ mod stream;
 mod subscription;
 mod timeline;
 mod turns;
+mod weight;
+mod withholding;
 
 use std::ops::Range;
 
 pub use assignment::Assignment;
-pub use consumers::{AttachError, ConsumerSpec, StreamOffset};
+pub use consumers::AttachError;
+pub use holder::{ConsumerSpec, StreamOffset};
 pub use machine::{
-    Attached, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
+    Attached, Front, HolderDescription, MessageDescription, MessageState, PeekFilter, Position,
     QueueDescription, QueueMachine, QueuePeek,
 };
 pub use pace::HeldBack;
 pub use reconcile::{Balance, Counters};
 pub use seqs::Seqs;
 pub use sieve::Sifted;
+pub use weight::{Capacity, ConsumerChange, Weight};
+pub use withholding::Withheld;
 
 use crate::command::Outcome;
 use crate::encoding::{Corrupt, Reader, put_u64};
@@ -84,6 +93,7 @@ use reconcile::Moves;
 use sieve::Sieve;
 use subscription::Subscribers;
 use timeline::Timeline;
+use withholding::UnderWay;
 
 /// What follows from a command or call, in order, for whoever runs the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +145,9 @@ pub enum Effect {
     /// It has no tokens for what it would give out: `QueueMachine::lend` of the other is to be asked, and
     /// `QueueMachine::lent` told the answer. Leader only.
     Borrow { queue: QueueId, of: TokenHome, ask: Ask },
+    /// It is, or is no more, the one active consumer of all partitions: its session is told the generation, or 0. Leader
+    /// of the first partition only.
+    Elected { queue: QueueId, consumer: ConsumerId, generation: u64 },
     /// What a command about a lock came to: one for each, in their order; leader only.
     Locked(LockReply),
 }
@@ -213,6 +226,8 @@ struct Queue {
     subscribers: Subscribers,
     /// What its rates let out and in. None: it has none, or is led elsewhere.
     pace: Option<Box<Pace>>,
+    /// A purge that can be undone, or its undoing, until whoever asked for it is told.
+    under_way: Option<UnderWay>,
 }
 
 /// Room that is kept for messages that were admitted and have not come.
@@ -254,6 +269,7 @@ impl Queue {
             timer: None,
             aged_ms: 0,
             pace: None,
+            under_way: None,
             subscribers: Subscribers::default(),
         }
     }
@@ -561,6 +577,24 @@ impl Queue {
 
     fn ready_bytes(&self) -> u64 {
         self.levels().fold(0, |sum, level| sum.saturating_add(level.reader.ready_bytes()))
+    }
+
+    /// Bytes of what is ready, if they are counted; of a stream, of what it keeps.
+    fn counted_bytes(&self) -> Option<u64> {
+        match &self.main.store.timeline {
+            Some(timeline) => Some(timeline.kept_bytes()),
+            None => {
+                let is_counted = self.features().is_some_and(|it| it.max_length_bytes.is_some());
+                is_counted.then(|| self.ready_bytes())
+            }
+        }
+    }
+
+    fn front(&self) -> Front {
+        let has_one_order = self.levels.is_empty() && !self.settings.is_stream();
+        let first = || self.main.waiting().first_range().map(|range| range.start);
+        let first_ready = if has_one_order { first() } else { None };
+        Front { first_ready, next: self.main.store.end().0, ready_bytes: self.counted_bytes() }
     }
 
     fn kept_len(&self) -> u64 {

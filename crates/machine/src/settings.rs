@@ -209,6 +209,11 @@ impl QueueSettings {
         Ok(Self { is_durable, is_auto_delete, features, is_paused: flags & PAUSED != 0 })
     }
 
+    /// Whether it is a partition that serves one consumer at a time.
+    pub fn has_assignment(&self) -> bool {
+        self.features.as_ref().is_some_and(|features| features.assignment.is_some())
+    }
+
     /// Whether it is given only some messages of a stream.
     pub fn has_filter(&self) -> bool {
         self.features.as_ref().is_some_and(|features| features.filter.is_some())

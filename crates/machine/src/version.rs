@@ -18,7 +18,7 @@ use std::fmt;
 /// | 7 | a queue's deliveries wait for its marks: `KeepMarks`, and format 5 of snapshots of queues |
 /// | 8 | declarations hold specs in place of a client's arguments: `CreateQueue`, `CreateExchange`, `CreateBinding`, and format 5 of the catalog's snapshot; a queue can be changed: `ChangeQueue`, `SetSettings`, format 6 of snapshots of queues; a queue's leader describes it to other nodes: `Request::Describe` |
 /// | 9 | policies and operator policies: `PutPolicy`, `DeletePolicy`; topic permissions, limits of users and vhosts, what operators say of vhosts, the cluster's name: `SetTopicPermissions` to `SetClusterName`; format 6 of the catalog's snapshot; a leader on another node sends a cancelled consumer what it was given before: `Request::Detach` without `takes_back`; nodes ask each other operators' questions: `Message::Question`, `Message::Told`; a queue's leader lets other nodes look at messages: `Request::Peek`; exchanges of kind `x-local-random`; the catalog remembers what operators change: `Administered`, `Note`; vhost `/` has the exchange `amq.rabbitmq.event`; a queue can be paused: `PauseQueue`, settings of queues with `is_paused`; messages are taken from where they lie: `Request::Get` with a place |
-/// | 10 | streams: settings that say so, format 7 of snapshots of queues, consumers that start at an offset, policies with `max_age_ms`; subscriptions with a filter; queues with order by key; locks: `Command::Lock`, a part of format 7, `Request::Lock`; groups keep a checksum of what their entries did, and replicas compare it: `KeepChain`, `Message::Digest` |
+/// | 10 | streams: settings that say so, format 7 of snapshots of queues, consumers that start at an offset, policies with `max_age_ms`; subscriptions with a filter; queues with order by key; locks: `Command::Lock`, a part of format 7, `Request::Lock`; groups keep a checksum of what their entries did, and replicas compare it: `KeepChain`, `Message::Digest`; a purge can be undone: `Withhold`, a part of format 7, `Request::Withhold`; a consumer can be changed, so that it is paused or has another weight: `Request::ChangeConsumer` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
@@ -86,6 +86,10 @@ impl Version {
     pub const RATES: Self = Self(10);
     /// Queues keep the order of messages with the same key.
     pub const KEY_ORDER: Self = Self(10);
+    /// A consumer can be changed: `Request::ChangeConsumer`, and consumers that say that they are paused.
+    pub const CONSUMER_CHANGES: Self = Self(10);
+    /// A purge can be undone: `Command::Withhold`, a part of format 7 of the snapshot of queues, `Request::Withhold`.
+    pub const UNDO: Self = Self(10);
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! What the audit trail is told of what is done over HTTP and is no change of the catalog by itself.
 
 use broker::dead_letter::retry::Plan;
+use cluster::{NotWithheld, WithheldCount, WithholdStep};
 use machine::limits::NAME_BYTES_MAX;
 use machine::{Actor, Arguments, Event, Value};
 
 use crate::import::Import;
-use crate::work::{Binding, Of, Step};
+use crate::marks::{MARKED, TEXT};
+use crate::work::{Binding, Of, Step, Withhold};
 
 /// Who asks, as the trail knows it. A name that a token gives may be longer than one of ours.
 pub(crate) fn actor(user: &str, address: &str) -> Actor {
@@ -22,6 +24,7 @@ pub(crate) fn of_step(vhost: &str, step: &Step, is_new: bool) -> Option<Event> {
         Step::DeleteQueue { name, .. } => event("queue.deleted", name),
         Step::DeleteExchange { name, .. } => event("exchange.deleted", name),
         Step::Purge { name } => event("queue.purged", name),
+        Step::Bind(binding) if binding.is_there => None,
         Step::Bind(binding) => Some(of_binding("binding.created", vhost, binding)),
         Step::Unbind(binding) => Some(of_binding("binding.deleted", vhost, binding)),
         Step::DeclareQueue(_)
@@ -33,7 +36,7 @@ pub(crate) fn of_step(vhost: &str, step: &Step, is_new: bool) -> Option<Event> {
 }
 
 fn of_binding(name: &str, vhost: &str, binding: &Binding) -> Event {
-    let Binding { source, destination, to_exchange, key, arguments: _ } = binding;
+    let Binding { source, destination, to_exchange, key, arguments: _, is_there: _ } = binding;
     let kind = if *to_exchange { "exchange" } else { "queue" };
     let details = Arguments::new()
         .with("source_name", text(source))
@@ -48,6 +51,11 @@ pub(crate) fn of_connections(what: &Of) -> Option<Event> {
     let (name, object, reason) = match what {
         Of::Close { name, reason } => ("connection.closed", name, reason),
         Of::CloseAll { user, reason } => ("user.connections.closed", user, reason),
+        Of::Pause { channel, tag, by } => {
+            let name = if by.is_some() { "consumer.paused" } else { "consumer.resumed" };
+            let details = Arguments::new().with("channel", text(channel));
+            return Some(Event::new(name, "", cut(tag)).with(details));
+        }
         Of::Connections | Of::Connection(_) | Of::Channels(_) | Of::Channel(_) | Of::Consumers => {
             return None;
         }
@@ -56,9 +64,40 @@ pub(crate) fn of_connections(what: &Of) -> Option<Event> {
     Some(Event::new(name, "", cut(object)).with(details))
 }
 
+/// A purge that can be undone, or its undoing. Without a count of messages: nobody knows whether it was done. `None`:
+/// nothing was changed.
+pub(crate) fn of_withhold(
+    wanted: &Withhold,
+    told: &Result<WithheldCount, NotWithheld>,
+) -> Option<Event> {
+    let count = match told {
+        Ok(WithheldCount { count: 0, .. }) => return None,
+        Err(NotWithheld::NoQueue | NotWithheld::NotYet { .. }) => return None,
+        Ok(WithheldCount { count, .. }) => Some(*count),
+        Err(NotWithheld::NoLeader | NotWithheld::Late) => None,
+    };
+    let number = |count: u64| Value::I64(i64::try_from(count).unwrap_or(i64::MAX));
+    let (name, details) = match wanted.step {
+        WithholdStep::Purge { undo_ms } => {
+            ("queue.purged", Arguments::new().with("undo_ms", number(undo_ms.into())))
+        }
+        WithholdStep::Undo => ("queue.unpurged", Arguments::new()),
+    };
+    let details = match count {
+        Some(count) => details.with("messages", number(count)),
+        None => details,
+    };
+    Some(Event::new(name, cut(&wanted.vhost), cut(&wanted.name)).with(details))
+}
+
 /// Dead letters that are sent on from a queue.
 pub(crate) fn of_retry(plan: &Plan) -> Event {
     Event::new("queue.retried", cut(&plan.vhost), cut(&plan.queue))
+}
+
+/// A deployment that somebody tells of.
+pub(crate) fn of_mark(said: &str) -> Event {
+    Event::new(MARKED, "", "").with(Arguments::new().with(TEXT, text(said)))
 }
 
 /// Definitions that are brought in: their vhosts, users, permissions and policies have records of their own.
@@ -111,5 +150,38 @@ mod tests {
         assert_eq!(created, Some(Event::new("queue.created", "/", "q")));
         let purged = of_step("/", &Step::Purge { name: name() }, false);
         assert_eq!(purged, Some(Event::new("queue.purged", "/", "q")));
+        let binding = |is_there| {
+            let (source, destination, key) = ("e".to_owned(), name(), String::new());
+            let arguments = amqp::FieldTable::default();
+            Step::Bind(Binding {
+                source,
+                destination,
+                to_exchange: false,
+                key,
+                arguments,
+                is_there,
+            })
+        };
+        assert_eq!(of_step("/", &binding(true), true), None);
+        assert!(of_step("/", &binding(false), true).is_some());
+    }
+
+    #[test]
+    fn a_purge_that_can_be_undone_is_an_event_if_it_was_done_or_may_be() {
+        let (vhost, name) = ("/".to_owned(), "q".to_owned());
+        let step = WithholdStep::Purge { undo_ms: 1000 };
+        let wanted = Withhold { vhost, name, partitions: Vec::new(), step };
+        let counted = |count| Ok(WithheldCount { count, until_ms: 7 });
+        let said = |told| {
+            let event = of_withhold(&wanted, &told)?;
+            Some(event.details.find("messages").cloned())
+        };
+        assert_eq!(said(counted(3)), Some(Some(Value::I64(3))));
+        assert_eq!(said(counted(0)), None, "nothing was ready");
+        assert_eq!(said(Err(NotWithheld::Late)), Some(None), "nobody knows");
+        assert_eq!(said(Err(NotWithheld::NoLeader)), Some(None), "nobody knows");
+        assert_eq!(said(Err(NotWithheld::NoQueue)), None);
+        let since = machine::Version::UNDO;
+        assert_eq!(said(Err(NotWithheld::NotYet { since })), None, "it was refused");
     }
 }

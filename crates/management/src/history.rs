@@ -1,4 +1,4 @@
-//! How the node and the queues that it leads stood over the last day, without Prometheus: in memory only, so a node
+//! How the node and the queues that it leads stood over the last two days, without Prometheus: in memory only, so a node
 //! begins anew when it starts.
 //!
 //! Each node keeps what it sees itself. What is asked for is merged over the nodes: a queue's points are those of its
@@ -249,6 +249,24 @@ mod tests {
         assert_eq!(history.queue_count(), HISTORY_QUEUES_MAX);
         // Young rings are small.
         assert!(history.bytes() < 2_000 * HISTORY_QUEUES_MAX + 10_000, "{}", history.bytes());
+    }
+
+    /// The busiest broker takes as much memory as the bounds say, and no more: see `HISTORY_QUEUES_MAX`.
+    #[test]
+    fn ten_thousand_busy_queues_take_no_more_than_26_mib_in_two_days() {
+        const QUEUE_BYTES_MAX: usize = 26 << 10;
+        let (mut history, mut looks) = Default::default();
+        // Far enough apart for 48 hours, and near enough for each ring to keep all its points.
+        for round in 0..=SPAN_S_MAX / 3_000 {
+            let all = (0..10_000).map(|id| (id, round * (100 + id))).collect::<Vec<_>>();
+            seen(&mut history, &mut looks, 3_000 + round * 3_000, &all);
+        }
+        assert_eq!((history.queue_count(), history.left_out()), (HISTORY_QUEUES_MAX, 9_000));
+        let one = history.queues.values().map(QueueSeries::bytes).max().unwrap();
+        assert!((25 << 10..=QUEUE_BYTES_MAX).contains(&one), "{one} bytes: the rings are full");
+        let all = history.bytes() - history.node.bytes();
+        assert!(all <= HISTORY_QUEUES_MAX * QUEUE_BYTES_MAX, "{all}");
+        assert!(history.bytes() < 27 << 20, "{} with those of the node", history.bytes());
     }
 
     #[test]

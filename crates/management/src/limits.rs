@@ -105,6 +105,9 @@ pub const HOLDERS_MAX: usize = 20;
 /// Queues whose last counts are kept for rates.
 pub const RATED_QUEUES_MAX: usize = 10_000;
 
+/// The same of connections, of consumers and of exchanges: about 200 bytes each.
+pub const RATED_CLIENTS_MAX: usize = 20_000;
+
 /// Sessions of browsers: of a node, and of one user there. A new one that finds no room ends the one that was unused for
 /// longest.
 pub const SESSIONS_MAX: usize = 1_000;
@@ -122,6 +125,9 @@ pub const RATE_SPAN_MS: u64 = 1000;
 
 /// Queues whose leaders are asked what they would do with a message that is explained.
 pub const EXPLAINED_QUEUES_MAX: usize = 100;
+
+/// Queues that are named which a policy would change.
+pub const FORESEEN_QUEUES_MAX: usize = 100;
 
 /// Queues up to which each leader is asked about each of them: the answer is of this moment. For more, a picture of all
 /// queues is made.
@@ -151,12 +157,39 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Who asks for problems has a look taken, if the last is older.
 pub const LOOK_MS_MIN: u64 = 1000;
 
-/// Queues whose history a node keeps: those with most going on. Each takes at most 20 KiB.
+/// Queues whose history a node keeps: those with most going on. Each takes at most 26 KiB, whatever happens in it, so all
+/// of them take at most 26 MiB, also of a node that leads 10,000.
 pub const HISTORY_QUEUES_MAX: usize = 1_000;
 
 /// Queues that somebody asked for, which are kept before others, and for how long after that, in seconds.
 pub const HISTORY_WATCHED_MAX: usize = 500;
 pub const HISTORY_WATCHED_S: u64 = 3600;
+
+/// How old what nodes said of fronts of queues may be before they are asked again, in milliseconds, beside the age of their
+/// looks.
+pub const FRONTS_MS: u64 = 5_000;
+
+/// From this age on what nodes said of fronts is shown no more, in milliseconds: it is asked for in the background, and
+/// [`NEIGHBOUR_WAIT`] is how long that may take.
+pub const FRONTS_OLD_MS: u64 = 12_000;
+
+/// How long a list waits for fronts of queues, if none are known that may be shown.
+pub const FRONTS_WAIT: Duration = Duration::from_millis(500);
+
+/// Times of each queue that say how old its oldest ready message is: 16 bytes each, of queues in which something is ready.
+pub const ARRIVALS_KEPT: usize = 16;
+
+/// Marks that a node keeps of leaders and starts, about 150 bytes each: with more the oldest go.
+pub const MARKS_MAX: usize = 4_096;
+
+/// Marks of one answer: the newest.
+pub const MARKS_SHOWN_MAX: usize = 1_000;
+
+/// Queues that a mark names of a group that got another leader.
+pub const MARK_QUEUES_MAX: usize = 10;
+
+/// Bytes of what somebody says of a deployment.
+pub const MARK_TEXT_BYTES_MAX: usize = 256;
 
 /// Queues of a list up to which their samples are shown with them.
 pub const SAMPLED_QUEUES_MAX: usize = 100;
@@ -185,6 +218,16 @@ pub const PROBLEMS_OF_A_KIND_MAX: usize = 100;
 /// How far clocks may be apart, in milliseconds.
 pub const CLOCKS_APART_MS: u64 = 2000;
 
+/// How long a relay or a worker may take to say how it stands, and how many bytes.
+pub const COMPANION_WAIT: Duration = Duration::from_secs(2);
+pub const COMPANION_BYTES_MAX: u64 = 1 << 20;
+
+/// How old what they said may be, in milliseconds.
+pub const COMPANION_MS: u64 = 1_000;
+
+/// Relays and workers that a node may be told of.
+pub const COMPANIONS_MAX: usize = 32;
+
 /// How long dead letters stay at their sources while a backup is cut, at most.
 pub const BACKUP_HOLD: Duration = Duration::from_secs(30);
 
@@ -203,6 +246,7 @@ pub const BACKUP_PART_WAIT: Duration = Duration::from_secs(2);
 /// How long another node may take to read a part.
 pub const BACKUP_NEIGHBOUR_WAIT: Duration = Duration::from_secs(30);
 
+const _: () = assert!(FRONTS_MS + (NEIGHBOUR_WAIT.as_millis() as u64) < FRONTS_OLD_MS);
 const _: () = assert!(LOCK_WAITS_MAX < CONNECTIONS_MAX);
 const _: () = assert!(SESSIONS_OF_USER_MAX < SESSIONS_MAX);
 const _: () = assert!(SESSION_IDLE.as_secs() < SESSION_LIFE.as_secs());

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use broker::ConnectionId;
 use broker::session::describe::ConnectionLine;
+use broker::{ConnectionId, Traffic};
 
 use crate::page::Shape;
 use crate::work::Of;
@@ -22,6 +22,14 @@ pub(crate) struct Known {
     pub(crate) id: ConnectionId,
     pub(crate) line: ConnectionLine,
     pub(crate) is_tls: bool,
+    /// How fast each of its totals grows.
+    pub(crate) rates: [f64; 5],
+}
+
+/// What a connection has moved, as its rates are counted.
+pub(crate) fn totals(line: &ConnectionLine) -> [u64; 5] {
+    let Traffic { received_bytes, sent_bytes, published, delivered, acked } = line.traffic;
+    [received_bytes, sent_bytes, published, delivered, acked]
 }
 
 /// What is wanted of the connections of one node.
@@ -94,8 +102,10 @@ mod tests {
             consumer_count: 0,
             in_flight_bytes: 0,
             outbound_bytes: 0,
+            traffic: Traffic::default(),
+            blocked_by: None,
         };
-        Known { id, line, is_tls: false }
+        Known { id, line, is_tls: false, rates: [0.0; 5] }
     }
 
     fn cut(query: &str, user: Option<&str>) -> Cut {

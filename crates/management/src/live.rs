@@ -9,14 +9,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use machine::QueueId;
+use machine::{Queue, QueueId};
 use serde_json::{Value, json};
 
+use crate::fronts::{Front, Merged};
 use crate::limits::{LIVE_ROWS_MAX, LIVE_SNAPSHOT_ROWS};
 use crate::picture::{Picture, QueueStanding};
 
 /// What the numbers of a row are, in their order.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 12] = [
     "id",
     "messages_ready",
     "messages_unacknowledged",
@@ -27,17 +28,45 @@ const COLUMNS: [&str; 10] = [
     "ack",
     "publish_rate",
     "ack_rate",
+    "oldest_ready_at",
+    "ready_bytes",
 ];
 
 /// Numbers of a queue: as in [`COLUMNS`], rates in tenths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row([u64; COLUMNS.len() - 1]);
+struct Row([u64; COLUMNS.len() - 3], Front);
+
+/// What is told of a queue beside its numbers, once, and again if it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) vhost: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: &'static str,
+    /// `None`: nobody has paused it.
+    pub(crate) paused_by: Option<Arc<str>>,
+}
+
+impl Named {
+    pub(crate) fn of(queue: &Queue) -> Self {
+        Self {
+            vhost: queue.vhost[..].into(),
+            name: queue.name[..].into(),
+            kind: queue.queue_type().name(),
+            paused_by: queue.pause().map(|pause| pause.by[..].into()),
+        }
+    }
+
+    /// Whether that is still said of the queue. Its vhost and name stay.
+    pub(crate) fn is_of(&self, queue: &Queue) -> bool {
+        let paused_by = queue.pause().map(|pause| &pause.by[..]);
+        self.kind == queue.queue_type().name() && self.paused_by.as_deref() == paused_by
+    }
+}
 
 /// A queue that streams know.
 #[derive(Debug)]
 struct Known {
-    vhost: Arc<str>,
-    name: Arc<str>,
+    named: Named,
     /// What was told last. `None`: its leader does not answer.
     told: Option<Row>,
     is_named: bool,
@@ -48,6 +77,7 @@ struct Known {
 pub(crate) struct Board {
     queues: BTreeMap<QueueId, Known>,
     picture: Arc<Picture>,
+    fronts: Arc<Merged>,
     /// There was a turn: whoever listens has been told what there was then, if only that there was nothing.
     has_begun: bool,
     /// Where the next turn begins.
@@ -58,10 +88,10 @@ pub(crate) struct Board {
 pub(crate) type VhostEvent = (Arc<str>, Bytes);
 
 impl Row {
-    fn of(standing: &QueueStanding) -> Self {
+    fn of(standing: &QueueStanding, front: Front) -> Self {
         let tenths = |rate: f64| (rate * 10.0).round() as u64;
         let status = &standing.status;
-        Self([
+        let numbers = [
             status.ready,
             status.unsettled,
             u64::from(status.consumers),
@@ -71,11 +101,13 @@ impl Row {
             status.counters.settled,
             tenths(standing.rates.published),
             tenths(standing.rates.acked),
-        ])
+        ];
+        Self(numbers, front)
     }
 
     fn write(self, queue: QueueId, out: &mut Vec<u8>) {
-        let [ready, unacked, consumers, delayed, leaving, publish, ack, published, acked] = self.0;
+        let Self(numbers, Front { oldest_ready_ms, ready_bytes }) = self;
+        let [ready, unacked, consumers, delayed, leaving, publish, ack, published, acked] = numbers;
         let rate = |tenths: u64| tenths as f64 / 10.0;
         let row = (
             queue.0,
@@ -88,9 +120,17 @@ impl Row {
             ack,
             rate(published),
             rate(acked),
+            oldest_ready_ms,
+            ready_bytes,
         );
         write(out, &row);
     }
+}
+
+/// The row of a queue as it is now. `None`: its leader does not answer.
+fn row(picture: &Picture, fronts: &Merged, queue: QueueId) -> Option<Row> {
+    let standing = picture.queues.get(&queue)?;
+    Some(Row::of(standing, fronts.of(queue, standing.status.ready)))
 }
 
 fn write<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
@@ -116,7 +156,9 @@ impl Writing {
 
     fn queue(&mut self, queue: QueueId, known: &Known, row: Option<Row>, with_name: bool) {
         if with_name {
-            write(Self::part(&mut self.new), &(queue.0, &*known.vhost, &*known.name));
+            let Named { vhost, name, kind, paused_by } = &known.named;
+            let named = (queue.0, &**vhost, &**name, kind, paused_by.as_deref());
+            write(Self::part(&mut self.new), &named);
         }
         match row {
             Some(row) => row.write(queue, Self::part(&mut self.changed)),
@@ -165,30 +207,35 @@ impl Board {
         self.queues.keys().filter(|queue| !picture.queues.contains_key(queue)).copied().collect()
     }
 
+    /// What has been said of a known queue beside its numbers.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (QueueId, &Named)> {
+        self.queues.iter().map(|(queue, known)| (*queue, &known.named))
+    }
+
     /// Nobody listens any more.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Takes a new picture, with the vhosts and names of queues that are new and the queues that are gone. Answers with
-    /// what has changed. In the first turn nobody has been told anything yet, so nothing has.
+    /// Takes a new picture, with what queues are called that are new or called otherwise, and the queues that are gone.
+    /// Answers with what has changed. In the first turn nobody has been told anything yet, so nothing has.
     pub(crate) fn turn(
         &mut self,
-        picture: Arc<Picture>,
-        named: Vec<(QueueId, Arc<str>, Arc<str>)>,
+        (picture, fronts): (Arc<Picture>, Arc<Merged>),
+        named: Vec<(QueueId, Named)>,
         gone: &[QueueId],
     ) -> Vec<VhostEvent> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        self.picture = picture;
+        (self.picture, self.fronts) = (picture, fronts);
         let mut writing = BTreeMap::<Arc<str>, Writing>::new();
         for queue in gone {
             let Some(known) = self.queues.remove(queue) else { continue };
-            let of = writing.entry(known.vhost).or_default();
+            let of = writing.entry(known.named.vhost).or_default();
             write(Writing::part(&mut of.gone), &queue.0);
         }
-        for (queue, vhost, name) in named {
-            let told = self.picture.queues.get(&queue).map(Row::of).filter(|_| is_first);
-            self.queues.insert(queue, Known { vhost, name, told, is_named: is_first });
+        for (queue, named) in named {
+            let told = row(&self.picture, &self.fronts, queue).filter(|_| is_first);
+            self.queues.insert(queue, Known { named, told, is_named: is_first });
         }
         if !is_first {
             self.write_changed(&mut writing);
@@ -203,9 +250,9 @@ impl Board {
         let mut count = 0;
         // Rows of one vhost mostly follow each other.
         let mut of: Option<(Arc<str>, Writing)> = None;
-        let picture = Arc::clone(&self.picture);
+        let (picture, fronts) = (Arc::clone(&self.picture), Arc::clone(&self.fronts));
         for (queue, known) in self.queues.range_mut((from, Bound::Unbounded)) {
-            let row = picture.queues.get(queue).map(Row::of);
+            let row = row(&picture, &fronts, *queue);
             if known.is_named && row == known.told {
                 continue;
             }
@@ -214,10 +261,11 @@ impl Board {
                 break;
             }
             count += 1;
-            if of.as_ref().is_none_or(|(vhost, _)| *vhost != known.vhost) {
+            let vhost = &known.named.vhost;
+            if of.as_ref().is_none_or(|(last, _)| last != vhost) {
                 writing.extend(of.take());
-                let begun = writing.remove(&known.vhost).unwrap_or_default();
-                of = Some((Arc::clone(&known.vhost), begun));
+                let begun = writing.remove(vhost).unwrap_or_default();
+                of = Some((Arc::clone(vhost), begun));
             }
             let Some((_, begun)) = &mut of else { continue };
             begun.queue(*queue, known, row, !known.is_named);
@@ -240,8 +288,8 @@ impl Board {
         let mut is_empty = true;
         for (queue, known) in rest.by_ref().take(LIVE_SNAPSHOT_ROWS) {
             last = Some(*queue);
-            if sees(&known.vhost) {
-                let row = self.picture.queues.get(queue).map(Row::of);
+            if sees(&known.named.vhost) {
+                let row = row(&self.picture, &self.fronts, *queue);
                 writing.queue(*queue, known, row, true);
                 is_empty = false;
             }
@@ -268,11 +316,19 @@ mod tests {
     }
 
     fn turn(board: &mut Board, picture: &Arc<Picture>, gone: &[u64]) -> Vec<VhostEvent> {
-        let vhost = |id: u64| Arc::from(if id < 10_000_000 { "/" } else { "shop" });
-        let named = board.unknown(picture).into_iter();
-        let named = named.map(|id| (id, vhost(id.0), Arc::from(format!("q{}", id.0)))).collect();
+        let named = board.unknown(picture).into_iter().map(|id| (id, named(id.0, None)));
+        let named = named.collect();
         let gone: Vec<QueueId> = gone.iter().copied().map(QueueId).collect();
-        board.turn(Arc::clone(picture), named, &gone)
+        board.turn((Arc::clone(picture), Arc::default()), named, &gone)
+    }
+
+    fn named(id: u64, paused_by: Option<&str>) -> Named {
+        Named {
+            vhost: Arc::from(if id < 10_000_000 { "/" } else { "shop" }),
+            name: Arc::from(format!("q{id}")),
+            kind: "classic",
+            paused_by: paused_by.map(Arc::from),
+        }
     }
 
     fn data(event: &Bytes) -> Value {
@@ -289,19 +345,28 @@ mod tests {
         assert_eq!(turn(&mut board, &first, &[]), [], "nobody was told anything yet");
         let (all, next) = board.snapshot(None, |vhost| vhost == "/");
         let all = data(&all.unwrap());
-        assert_eq!((&all["new"], next), (&json!([[1, "/", "q1"], [2, "/", "q2"]]), None));
-        assert_eq!(all["changed"][1], json!([2, 6, 0, 1, 0, 0, 6, 0, 0.0, 0.0]));
+        assert_eq!(
+            (&all["new"], next),
+            (&json!([[1, "/", "q1", "classic", null], [2, "/", "q2", "classic", null]]), None)
+        );
+        assert_eq!(all["changed"][1], json!([2, 6, 0, 1, 0, 0, 6, 0, 0.0, 0.0, null, null]));
         let second = picture(2_000, &[(1, 5), (2, 9), (3, 1), (shop, 8)], Some(&first));
         let told = turn(&mut board, &second, &[]);
         let vhosts: Vec<&str> = told.iter().map(|(vhost, _)| &**vhost).collect();
         assert_eq!(vhosts, ["/", "shop"]);
         let root = data(&told[0].1);
-        assert_eq!(root["changed"][0], json!([2, 9, 0, 1, 0, 0, 9, 0, 3.0, 0.0]));
-        assert_eq!((&root["new"], &root["at"]), (&json!([[3, "/", "q3"]]), &json!(2_000)));
+        assert_eq!(root["changed"][0], json!([2, 9, 0, 1, 0, 0, 9, 0, 3.0, 0.0, null, null]));
+        assert_eq!(
+            (&root["new"], &root["at"]),
+            (&json!([[3, "/", "q3", "classic", null]]), &json!(2_000))
+        );
         // The rate of what stands still is told as 0, then nothing more.
         let third = picture(3_000, &[(1, 5), (2, 9), (3, 1), (shop, 8)], Some(&second));
         let told = turn(&mut board, &third, &[]);
-        assert_eq!(data(&told[0].1)["changed"], json!([[2, 9, 0, 1, 0, 0, 9, 0, 0.0, 0.0]]));
+        assert_eq!(
+            data(&told[0].1)["changed"],
+            json!([[2, 9, 0, 1, 0, 0, 9, 0, 0.0, 0.0, null, null]])
+        );
         let fourth = picture(4_000, &[(1, 5), (3, 1)], Some(&third));
         assert_eq!(board.absent(&fourth), [QueueId(2), QueueId(shop)]);
         let told = turn(&mut board, &fourth, &[shop]);
@@ -317,14 +382,14 @@ mod tests {
         assert_eq!(turn(&mut board, &empty, &[]), []);
         let one = picture(2_000, &[(1, 5)], Some(&empty));
         let told = turn(&mut board, &one, &[]);
-        assert_eq!(data(&told[0].1)["new"], json!([[1, "/", "q1"]]));
+        assert_eq!(data(&told[0].1)["new"], json!([[1, "/", "q1", "classic", null]]));
         let none = picture(3_000, &[], Some(&one));
         turn(&mut board, &none, &[1]);
         let again = picture(4_000, &[(2, 5)], Some(&none));
         let told = turn(&mut board, &again, &[]);
         assert_eq!(
             data(&told[0].1)["new"],
-            json!([[2, "/", "q2"]]),
+            json!([[2, "/", "q2", "classic", null]]),
             "nor are all gone a beginning"
         );
     }
@@ -349,6 +414,24 @@ mod tests {
             assert!(turns <= 2, "told {} of {count}", told.len());
         }
         assert_eq!(turn(&mut board, &second, &[]), [], "all has been told");
+    }
+
+    #[test]
+    fn who_paused_a_queue_and_how_old_its_oldest_message_is_are_told_when_they_change() {
+        let mut board = Board::default();
+        let first = picture(1_000, &[(1, 5), (2, 6)], None);
+        turn(&mut board, &first, &[]);
+        let row = Told::of(QueueId(1), &status(5, 0, 5, 1));
+        let waiting =
+            Arc::new(Picture::new(2_000, [(NodeId(1), vec![row])], &BTreeMap::new(), None));
+        let front = crate::fronts::Row { queue: 1, oldest_ready_ms: Some(700), ready_bytes: None };
+        let fronts = Arc::new(Merged::new([front], &BTreeMap::new()));
+        let paused = vec![(QueueId(1), named(1, Some("ann")))];
+        let told = board.turn((waiting, fronts), paused, &[]);
+        let told = data(&told[0].1);
+        assert_eq!(told["new"], json!([[1, "/", "q1", "classic", "ann"]]));
+        let numbers = json!([[1, 5, 0, 1, 0, 0, 5, 0, 0.0, 0.0, 700, null]]);
+        assert_eq!((&told["changed"], &told["down"]), (&numbers, &json!([2])));
     }
 
     #[test]

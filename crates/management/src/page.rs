@@ -149,12 +149,14 @@ impl Shape {
     }
 
     fn order(&self, items: &mut [Value]) {
-        if let Some(path) = &self.sort {
-            items.sort_by(|one, other| compare(find(one, path), find(other, path)));
-        }
         if self.is_reversed {
             items.reverse();
         }
+        let Some(path) = &self.sort else { return };
+        items.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|item| find(item, path).filter(|it| !it.is_null()));
+            last_if_none(one, other, self.is_reversed, |one, other| compare(one, other))
+        });
     }
 }
 
@@ -195,22 +197,36 @@ fn find<'a>(item: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(item, |value, field| value.get(field))
 }
 
-/// Nothing comes first, then truth values, numbers, texts, and what has parts last.
-fn compare(one: Option<&Value>, other: Option<&Value>) -> Ordering {
-    let rank = |value: Option<&Value>| match value {
-        None | Some(Value::Null) => 0,
-        Some(Value::Bool(_)) => 1,
-        Some(Value::Number(_)) => 2,
-        Some(Value::String(_)) => 3,
-        Some(Value::Array(_) | Value::Object(_)) => 4,
+/// The order of two items by a column, forth or back. What has no value there is last in both.
+pub(crate) fn last_if_none<T>(
+    one: Option<T>,
+    other: Option<T>,
+    is_reversed: bool,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Ordering {
+    match (&one, &other) {
+        (Some(one), Some(other)) if is_reversed => compare(other, one),
+        (Some(one), Some(other)) => compare(one, other),
+        (one, other) => other.is_some().cmp(&one.is_some()),
+    }
+}
+
+/// Truth values come first, then numbers, texts, and what has parts last.
+fn compare(one: &Value, other: &Value) -> Ordering {
+    let rank = |value: &Value| match value {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Number(_) => 2,
+        Value::String(_) => 3,
+        Value::Array(_) | Value::Object(_) => 4,
     };
     match (one, other) {
-        (Some(Value::Number(one)), Some(Value::Number(other))) => {
+        (Value::Number(one), Value::Number(other)) => {
             let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
             one.total_cmp(&other)
         }
-        (Some(Value::String(one)), Some(Value::String(other))) => one.cmp(other),
-        (Some(Value::Bool(one)), Some(Value::Bool(other))) => one.cmp(other),
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
         (one, other) => rank(one).cmp(&rank(other)),
     }
 }
@@ -311,6 +327,28 @@ mod tests {
         let shape = shape("page=1&page_size=1&sort=messages&sort_reverse=true").unwrap();
         assert_eq!(shape.window(3), None);
         assert_eq!(shape.reply(items(), 3).body.unwrap()["items"][0]["name"], "a");
+    }
+
+    #[test]
+    fn what_has_no_value_in_a_column_is_last_in_both_directions() {
+        let items = || {
+            let of = |name, at: Option<u64>| json!({ "name": name, "oldest_ready_at": at });
+            vec![
+                of("none", None),
+                of("new", Some(9)),
+                of("old", Some(4)),
+                json!({ "name": "bare" }),
+            ]
+        };
+        for (query, order) in [
+            ("sort=oldest_ready_at", ["old", "new", "none", "bare"]),
+            ("sort=oldest_ready_at&sort_reverse=true", ["new", "old", "bare", "none"]),
+        ] {
+            let body = shape(query).unwrap().reply(items(), 4).body.unwrap();
+            let names: Vec<&str> =
+                body.as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
+            assert_eq!(names, order, "{query}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use machine::{HeldBack, NodeId, QueueId, QueueStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::fronts::Front;
 use crate::limits::RATE_SPAN_MAX_MS;
 use crate::rates::{PerSecond, Totals};
 
@@ -153,7 +154,7 @@ pub(crate) fn totals(status: &QueueStatus) -> Totals {
 }
 
 /// What queues can be put in an order by without making their JSON. `None`: another column.
-pub(crate) fn sort_key(path: &[String], standing: &QueueStanding) -> Option<f64> {
+pub(crate) fn sort_key(path: &[String], standing: &QueueStanding, front: Front) -> Option<f64> {
     let status = &standing.status;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let number = match path[..] {
@@ -161,6 +162,8 @@ pub(crate) fn sort_key(path: &[String], standing: &QueueStanding) -> Option<f64>
         ["messages_ready"] => status.ready,
         ["messages_unacknowledged"] => status.unsettled,
         ["consumers"] => u64::from(status.consumers),
+        ["oldest_ready_at"] => front.oldest_ready_ms?,
+        ["message_bytes_ready"] => front.ready_bytes?,
         ["message_stats", "publish"] => status.counters.enqueued,
         ["message_stats", "ack"] => status.counters.settled,
         ["message_stats", "publish_details", "rate"] => return Some(standing.rates.published),
@@ -251,12 +254,14 @@ mod tests {
         let picture = Picture::new(1, [(NodeId(1), told)], &BTreeMap::new(), None);
         let key = |path: &str| {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-            sort_key(&path, &picture.queues[&QueueId(1)])
+            let front = Front { oldest_ready_ms: Some(70), ready_bytes: None };
+            sort_key(&path, &picture.queues[&QueueId(1)], front)
         };
         assert_eq!(key("messages"), Some(8.0));
         assert_eq!(key("message_stats.publish"), Some(10.0));
         assert_eq!(key("message_stats.publish_details.rate"), Some(0.0));
         assert_eq!(key("message_stats.deliver_get_details.rate"), Some(0.0));
+        assert_eq!((key("oldest_ready_at"), key("message_bytes_ready")), (Some(70.0), None));
         assert_eq!(key("policy"), None);
     }
 

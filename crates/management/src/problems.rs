@@ -2,6 +2,7 @@
 //! groups that it keeps, the nodes that it reaches. `words` says it in sentences, for the API and `millrace status`
 //! alike.
 
+mod gathered;
 mod words;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use machine::{Catalog, GroupId, NodeId, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use gathered::Gathered;
 pub(crate) use words::{Listed, listed};
 
 use crate::limits::PROBLEMS_OF_A_KIND_MAX;
@@ -356,4 +358,4 @@ fn of_queues(now_s: u64, looks: &Looks, problems: &mut Vec<Problem>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

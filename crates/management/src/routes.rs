@@ -1,8 +1,10 @@
 //! All paths: what each needs, and the function that decides what is done.
 
+pub(crate) mod assignment;
 mod audit;
 mod backup;
 mod bindings;
+mod companions;
 mod connections;
 pub(crate) mod dead_letters;
 pub(crate) mod definitions;
@@ -15,6 +17,7 @@ mod history;
 mod limits;
 mod live;
 pub(crate) mod locks;
+mod marks;
 mod messages;
 pub(crate) mod nodes;
 mod openapi;
@@ -26,6 +29,7 @@ pub(crate) mod peek;
 mod permissions;
 mod policies;
 mod problems;
+mod purges;
 pub(crate) mod queues;
 mod reconcile;
 pub(crate) mod retries;
@@ -151,7 +155,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/queues/{vhost}/{queue}", Need::Visible, queues::one),
     put("/queues/{vhost}/{queue}", Need::Vhost, queues::put),
     delete("/queues/{vhost}/{queue}", Need::Vhost, queues::delete),
-    delete("/queues/{vhost}/{queue}/contents", Need::Vhost, queues::purge),
+    delete("/queues/{vhost}/{queue}/contents", Need::Vhost, purges::purge),
     post("/queues/{vhost}/{queue}/actions", Need::Administrator, queues::act),
     post("/queues/{vhost}/{queue}/get", Need::Vhost, messages::get),
     get("/queues/{vhost}/{queue}/messages", Need::Peek, peek::peek),
@@ -220,8 +224,13 @@ pub(crate) const ROUTES: &[Route] = &[
     post_definitions("/definitions/{vhost}", definitions::import_vhost),
     put("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::put),
     delete("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::delete),
+    put("/millrace/consumers/{channel}/{tag}/pause", Need::User, connections::pause),
+    delete("/millrace/consumers/{channel}/{tag}/pause", Need::User, connections::resume),
+    post("/millrace/queues/{vhost}/{queue}/unpurge", Need::Vhost, purges::unpurge),
+    get("/millrace/queues/{vhost}/{queue}/position", Need::Visible, seeks::get),
     put("/millrace/queues/{vhost}/{queue}/position", Need::Policies, seeks::put),
     put("/millrace/queues/{vhost}/{queue}/partitions", Need::Policies, partitions::put),
+    get("/millrace/queues/{vhost}/{queue}/assignment", Need::Visible, assignment::get),
     post("/millrace/queues/{vhost}/{queue}/retry", Need::Vhost, retries::start),
     get("/millrace/queues/{vhost}/{queue}/dead-letters", Need::Visible, dead_letters::deaths),
     get("/millrace/dead-letter-queues", Need::User, dead_letters::queues),
@@ -235,9 +244,12 @@ pub(crate) const ROUTES: &[Route] = &[
     delete("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::release),
     put("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::put_value),
     delete("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::delete_value),
+    get("/millrace/companions", Need::Monitor, companions::list),
+    get("/millrace/held", Need::User, connections::held),
     get("/millrace/audit", Need::Administrator, audit::list),
     get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),
     get("/millrace/explain/{vhost}/queues/{queue}", Need::Visible, explain::queue),
+    post("/millrace/explain/{vhost}/policies/{policy}", Need::Policies, policies::foresee),
     post("/millrace/backups", Need::Administrator, backup::begin),
     get("/millrace/backups/{backup}/{group}/{offset}", Need::Administrator, backup::part),
     delete("/millrace/backups/{backup}", Need::Administrator, backup::end),
@@ -257,5 +269,6 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/history", Need::Monitor, history::all),
     get("/millrace/history/nodes/{node}", Need::Monitor, history::node),
     get("/millrace/history/queues/{vhost}/{queue}", Need::Visible, history::queue),
+    post("/millrace/marks", Need::Monitor, marks::post),
     get("/millrace/openapi.json", Need::User, openapi::openapi),
 ];

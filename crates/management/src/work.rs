@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use broker::dead_letter::retry::Plan;
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
-use cluster::{LockSpec, PeekSpec};
-use machine::{CatalogCommand, GroupId, NodeId, QueueId};
+use cluster::{LockSpec, PeekSpec, WithholdStep};
+use machine::{CatalogCommand, GroupId, NodeId, QueueId, StreamOffset};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -48,12 +48,22 @@ pub(crate) enum Work {
     Nodes { shape: Shape, one: Option<NodeId>, ranges: Ranges },
     /// All nodes are asked how something stood.
     History(History),
+    /// Something was deployed: it becomes a mark in the history.
+    Mark { text: String },
     /// Clients of all nodes are asked what they are doing.
     Connections(Connections),
+    /// Exchanges, or one, to which is added what was published there.
+    Exchanges { items: Vec<Value>, shape: Shape, is_one: bool },
+    /// The leaders of a stream's partitions are asked where this is.
+    Places { partitions: Vec<(GroupId, QueueId)>, to: StreamOffset },
+    /// Relays and workers beside the nodes are asked how they stand.
+    Companions { shape: Shape },
     /// A session of the user in this vhost does this.
     Client { vhost: String, step: Step, reply: Reply },
     /// The leader of a queue shows messages, and they stay as they are.
     Peek(Peek),
+    /// The leaders of a queue's partitions purge it so that it can be undone, or undo that.
+    Withhold(Withhold),
     /// The leader of a lock's group is asked.
     Lock(Lock),
     /// The leaders of all these groups are asked for the locks of a vhost.
@@ -68,6 +78,8 @@ pub(crate) enum Work {
     Retries { what: Retries, vhosts: BTreeSet<String>, shape: Shape },
     /// The leaders of these queues are asked how they stand, and that is added to the answer.
     Explain { queues: Vec<(GroupId, QueueId)>, body: Value, kept: Kept },
+    /// The leaders of a queue's partitions are asked whom they serve.
+    Assignment(QueueId),
     /// A step of a backup.
     Backup(Backup),
     /// Definitions are brought in.
@@ -98,6 +110,8 @@ pub(crate) struct Queues {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) window: Window,
+    /// Marks are wanted up to this time, in milliseconds since 1970.
+    pub(crate) until_ms: u64,
     pub(crate) of: Past,
 }
 
@@ -140,6 +154,8 @@ pub(crate) struct Connections {
     pub(crate) user: Option<String>,
     /// `None`: those of all vhosts.
     pub(crate) vhost: Option<String>,
+    /// Of consumers those that hold messages, in the order of how long.
+    pub(crate) holding: bool,
     pub(crate) shape: Shape,
 }
 
@@ -157,6 +173,12 @@ pub(crate) enum Of {
     Close {
         name: String,
         reason: String,
+    },
+    /// A consumer of a channel is paused by somebody, or goes on (`None`).
+    Pause {
+        channel: String,
+        tag: String,
+        by: Option<String>,
     },
     /// Those of a user are closed.
     CloseAll {
@@ -198,6 +220,8 @@ pub(crate) struct Binding {
     pub(crate) to_exchange: bool,
     pub(crate) key: String,
     pub(crate) arguments: amqp::FieldTable,
+    /// It is there already.
+    pub(crate) is_there: bool,
 }
 
 /// Messages that are looked at where they are.
@@ -206,6 +230,15 @@ pub(crate) struct Peek {
     pub(crate) queue: (GroupId, QueueId),
     pub(crate) spec: PeekSpec,
     pub(crate) is_base64: bool,
+}
+
+/// A purge that can be undone, or its undoing.
+#[derive(Clone, Debug)]
+pub(crate) struct Withhold {
+    pub(crate) vhost: String,
+    pub(crate) name: String,
+    pub(crate) partitions: Vec<(GroupId, QueueId)>,
+    pub(crate) step: WithholdStep,
 }
 
 /// A question about a lock.

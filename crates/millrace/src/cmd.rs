@@ -46,7 +46,7 @@ enum Command {
     Publish(Box<publish::Args>),
     /// Check a data directory: what it holds, and whether it is damaged
     Doctor(doctor::Args),
-    /// Publish the rows of a PostgreSQL outbox table to a broker; check, repair and clean up the outbox
+    /// Publish the rows of an outbox table (PostgreSQL, MariaDB, MySQL) to a broker; check, repair and clean up the outbox
     Relay(relay::Args),
     /// Execute the jobs of queues: webhooks, programs, phone push; watch the worker, replay dead jobs
     Work(work::Args),

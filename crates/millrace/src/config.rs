@@ -12,6 +12,7 @@ use cluster::PeerConfig;
 use cluster::membership::TlsFiles;
 use machine::limits::NODE_ID_MAX;
 use machine::{NodeId, Version};
+use management::limits::COMPANIONS_MAX;
 use service::settings;
 use service::settings::Kind::{Address, Any, Bytes, Count, Judged, Switch, Text};
 use service::settings::{Flag, Said, Setting, Values};
@@ -63,6 +64,9 @@ settings! {
     http: Address, or(NONE), default(NONE), flag;
     /// Address and port for the same under TLS; none: not served
     https: Address, or(NONE), default(NONE), flag;
+    /// Relays and workers that the console shows: where they serve their metrics, ADDR:PORT with commas between, at most
+    /// 32; the node asks them; none: it asks nobody
+    companions: Judged("LIST", judge_companions), or(NONE), default(NONE), flag;
     /// PEM file with the certificate that clients are shown under TLS, and those between it and its authority
     tls_certfile: Text("FILE"), or(NONE), default(NONE), flag;
     /// PEM file with that certificate's key
@@ -175,6 +179,8 @@ pub(crate) struct Config {
     pub(crate) http: Option<String>,
     /// The same under TLS.
     pub(crate) https: Option<String>,
+    /// Where relays and workers serve their metrics.
+    pub(crate) companions: Vec<String>,
     /// `None`: AMQP is not served under TLS.
     pub(crate) amqps: Option<String>,
     /// What clients are shown under TLS.
@@ -313,6 +319,15 @@ fn judge_log(text: &str) -> Result<(), String> {
 
 fn judge_nodes(text: &str) -> Result<(), String> {
     nodes(text).map(drop)
+}
+
+/// `ADDRESS:PORT` with commas between.
+fn judge_companions(text: &str) -> Result<(), String> {
+    let all = names(text);
+    if all.len() > COMPANIONS_MAX {
+        return Err(format!("at most {COMPANIONS_MAX} can be named"));
+    }
+    all.iter().try_for_each(|address| Address.check(address))
 }
 
 /// A number, or `trial`, where trials of upgrades are made.
@@ -529,6 +544,7 @@ fn build(values: Values) -> Config {
         metrics_queues_max: values.number("metrics_queues_max"),
         http: values.text("http").map(str::to_owned),
         https: values.text("https").map(str::to_owned),
+        companions: values.text("companions").map(names).unwrap_or_default(),
         amqps: values.text("amqps").map(str::to_owned),
         tls: client_tls(&values),
         certificate_user: values
@@ -720,6 +736,18 @@ mod tests {
             let problems = from_file(&format!("peers = \"{list}\"\n")).unwrap_err();
             assert!(problems[0].starts_with("m.toml:1: "), "{problems:?}");
             assert!(problems[0].contains(words), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn companions_are_a_list_of_addresses() {
+        let config = from_file("companions = \"127.0.0.1:9187, relay.local:9190\"\n").unwrap();
+        assert_eq!(config.companions, ["127.0.0.1:9187", "relay.local:9190"]);
+        assert!(from_file("").unwrap().companions.is_empty());
+        let many = vec!["a:1"; COMPANIONS_MAX + 1].join(",");
+        for (list, why) in [("relay.local", "ADDRESS:PORT"), (&*many, "at most 32")] {
+            let problems = from_file(&format!("companions = \"{list}\"\n")).unwrap_err();
+            assert!(problems[0].contains(why), "{problems:?}");
         }
     }
 

@@ -12,7 +12,7 @@ pub mod purge;
 pub mod replay;
 pub(crate) mod shape;
 pub mod status;
-mod words;
+pub(crate) mod words;
 
 pub use finding::{Finding, Grade, Report};
 pub use shape::{Column, Index, Leaf, Shape};

@@ -90,6 +90,18 @@ pub struct Fault {
 }
 
 impl Reason {
+    /// How many attempts were made by now, and what comes next, after one more has failed for this reason.
+    pub fn after(
+        self,
+        attempts: &Attempts,
+        before: u32,
+        is_charged: bool,
+        chance: u64,
+    ) -> (u32, Next) {
+        let made = before.saturating_add(u32::from(is_charged));
+        (made, self.next(attempts, made.max(1), chance))
+    }
+
     /// What comes after attempt number `made` (from 1) has failed for this reason; `chance` is any 64 random bits.
     pub fn next(self, attempts: &Attempts, made: u32, chance: u64) -> Next {
         if self.is_permanent() {

@@ -39,6 +39,17 @@ pub enum Order {
     Strict,
 }
 
+/// How rows of one key are published, under an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipeline {
+    /// One after the other: each after the confirm of the one before.
+    Wait,
+    /// Several are in flight. Rows that were stored behind one that failed are published again behind it.
+    Repeat,
+    /// Several are in flight. Rows that were stored behind one that failed stay there, and are told.
+    Report,
+}
+
 /// What a dead row means for later rows of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDead {
@@ -65,8 +76,8 @@ pub struct Config {
     pub workers: u32,
     /// Lanes that keys are spread over, under [`Order::Key`].
     pub lanes: u32,
-    /// Unconfirmed messages of one key under [`Order::Key`], of all under [`Order::Strict`]. More than 1 lets what
-    /// follows a failed message overtake it.
+    pub pipeline: Pipeline,
+    /// Messages in flight of one key under [`Order::Key`], of all under [`Order::Strict`], where they are pipelined.
     pub order_window: u32,
     /// Rows of one batch.
     pub batch: u32,

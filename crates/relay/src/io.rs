@@ -7,14 +7,16 @@
 
 pub mod admin;
 mod broker;
+mod drain;
 mod inbox;
+mod mysql;
 mod poll;
 mod postgres;
 mod slot;
 mod table;
 
+pub use drain::run_poll;
 pub use inbox::{run_inbox, watch_queue};
-pub use poll::run_poll;
 pub use postgres::{Database, connect};
 pub use slot::{Resynced, Since, name_slot, resync, run_slot};
 pub use table::{find_table, prepare_companion};

@@ -29,23 +29,24 @@ pub mod limits;
 mod lsn;
 mod mapping;
 mod metrics;
+pub mod mysql;
 #[doc(hidden)]
 pub mod pgoutput;
 pub mod poll;
 mod progress;
+pub mod publisher;
 mod settings;
 mod slot;
 pub mod sql;
 mod stored;
 pub mod stream;
-mod suspects;
 mod template;
 mod timestamp;
 
 pub use attempts::{Fault, Reason};
-pub use batch::{Batch, OutboxRow};
+pub use batch::{Batch, Failed, OutboxRow};
 pub use compose::{Composer, Outgoing};
-pub use config::{Config, OnDead, OnSuccess, Order, Source};
+pub use config::{Config, OnDead, OnSuccess, Order, Pipeline, Source};
 pub use error::Error;
 pub use fields::Fields;
 pub use lsn::Lsn;

@@ -39,8 +39,8 @@ pub const SHORT_STRING_BYTES_MAX: usize = 255;
 pub const NAME_BYTES_MAX: usize = 63;
 /// Nesting of a headers column.
 pub const HEADERS_DEPTH_MAX: usize = 32;
-/// Rows that one worker remembers because a connection was lost while they were under way.
-pub const SUSPECTS_MAX: usize = 20_000;
+/// Rows that one publisher remembers because a connection was lost while they alone were in flight.
+pub const MARKED_ROWS_MAX: usize = 20_000;
 /// Attempts of a message whose failure may pass.
 pub const ATTEMPTS_MAX: u32 = 1000;
 

@@ -228,6 +228,18 @@ impl Mapping {
             .chain(headers)
     }
 
+    /// What is wrong if a marked row still waits: published rows would be published for ever.
+    pub(crate) fn still_waits(&self) -> String {
+        let Self { table, processed, processed_value, pending_where, .. } = self;
+        format!(
+            "a row of {table} that is marked as published ({} = {}) still fits --pending-where ({}), so that it would be \
+             published over and over: nothing was marked. Make the two fit",
+            processed.as_deref().unwrap_or_default(),
+            processed_value.as_deref().unwrap_or("the time"),
+            pending_where.as_deref().unwrap_or_default()
+        )
+    }
+
     /// The columns to read and what each is for.
     pub fn layout(&self) -> Layout {
         let mut layout = Layout::default();

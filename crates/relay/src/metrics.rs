@@ -72,6 +72,8 @@ pub struct Metrics {
     pub failed: Family<ReasonLabel, Counter>,
     /// Messages that are dead now, by reason.
     pub dead: Family<ReasonLabel, Counter>,
+    /// Messages that were stored behind one of their key that failed.
+    pub overtaken: Counter,
     /// Batches that were given back without charging anybody: the broker or the database was away.
     pub released: Counter,
     /// Batches that were committed.
@@ -116,6 +118,7 @@ impl Default for Metrics {
             confirmed_bytes: Counter::default(),
             failed: Family::default(),
             dead: Family::default(),
+            overtaken: Counter::default(),
             released: Counter::default(),
             batches: Counter::default(),
             backlog: Gauge::default(),
@@ -202,6 +205,12 @@ impl Metrics {
         registry.register_with_unit("confirmed_body", "Bytes of their bodies", Unit::Bytes, bytes);
         registry.register("failed", "Messages not taken, by reason", self.failed.clone());
         registry.register("dead", "Messages that became dead, by reason", self.dead.clone());
+        let overtaken = self.overtaken.clone();
+        registry.register(
+            "overtaken",
+            "Messages stored behind a failed one of their key",
+            overtaken,
+        );
         registry.register(
             "released_batches",
             "Batches given back uncharged",
@@ -247,6 +256,34 @@ impl Watched for Metrics {
     fn remark(&self) -> Option<String> {
         self.last_failure()
     }
+
+    fn status(&self) -> Option<String> {
+        let problem = Self::problem(self);
+        let counts = |family: &Family<ReasonLabel, Counter>| {
+            let count = |reason: &Reason| {
+                let label = ReasonLabel { reason: reason.name() };
+                (reason.name().to_owned(), family.get(&label).map_or(0, |it| it.get()).into())
+            };
+            serde_json::Value::Object(Reason::ALL.iter().map(count).collect())
+        };
+        let status = serde_json::json!({
+            "kind": "relay",
+            "is_ready": problem.is_none(),
+            "problem": problem,
+            "is_standby": self.standby.get() > 0,
+            "confirmed": self.confirmed.get(),
+            "confirmed_bytes": self.confirmed_bytes.get(),
+            "failed": counts(&self.failed),
+            "dead": counts(&self.dead),
+            "backlog_rows": self.backlog.get(),
+            "oldest_age_s": self.oldest_age.get(),
+            "parked_rows": self.parked.get(),
+            "dead_rows": self.dead_now.get(),
+            "slot_lag_bytes": self.slot_lag.get(),
+            "last_failure": self.last_failure(),
+        });
+        Some(status.to_string())
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +307,25 @@ mod tests {
         assert!(metrics.last_failure().is_some());
         metrics.confirmed.inc();
         assert_eq!(metrics.last_failure(), None, "others pass");
+    }
+
+    #[test]
+    fn the_status_has_what_is_counted() {
+        let metrics = Metrics::default();
+        metrics.backlog.set(7);
+        metrics.failed(Reason::Unroutable, true);
+        let status: serde_json::Value =
+            serde_json::from_str(&Watched::status(&metrics).expect("it has one")).expect("JSON");
+        assert_eq!((&status["kind"], &status["is_ready"]), (&"relay".into(), &false.into()));
+        assert_eq!(status["problem"], "no connection to the broker");
+        assert_eq!(
+            (&status["backlog_rows"], &status["dead"]["unroutable"]),
+            (&7.into(), &1.into())
+        );
+        assert_eq!(
+            (&status["failed"]["refused"], &status["last_failure"]),
+            (&0.into(), &serde_json::Value::Null)
+        );
     }
 
     #[test]

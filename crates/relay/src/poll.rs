@@ -1,57 +1,55 @@
-//! The core of one poll worker: when to fetch, what to publish, when a batch ends and how.
+//! The table as a source: when a poll worker fetches, when a batch ends, and how.
 //!
 //! It is told the time and what happened, and says what to do; [`io::poll`](crate::io) does it. One batch is one
-//! transaction: rows are locked from the fetch to the commit. A batch that cannot be finished in time, or whose
-//! broker is away, is given back: what was confirmed is marked, the rest is untouched and nobody is charged.
+//! transaction: rows are locked from the fetch to the commit. The [`publisher`](crate::publisher) publishes them. A batch
+//! that cannot be finished in time, or whose broker is away, is given back: what was confirmed is marked, the rest is
+//! untouched and no attempt is counted.
 
 pub mod halves;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::attempts::{Fault, Reason};
-use crate::batch::{Batch, OutboxRow};
-use crate::config::{Config, Order};
-use crate::mapping::Layout;
-use crate::suspects::{Loss, Name, Suspects};
+use bytes::Bytes;
 
-/// So many batches in a row are given back before rows that nobody answers, or that are refused as a whole, are
-/// parked to let others pass.
-const TIMEOUT: u32 = 3;
-/// Longest wait after the broker took nothing.
-const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(1);
-const OUTAGE_WAIT_MIN: Duration = Duration::from_millis(50);
+use crate::attempts::Reason;
+use crate::batch::{Batch, Failed, OutboxRow};
+use crate::config::{Config, OnDead, Order, Pipeline};
+use crate::fields::Fields;
+use crate::mapping::Layout;
+use crate::publisher::{self, Options, Publisher, RowSeq, Settled};
+
+/// The longest wait for an answer to what was given back.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// An idle worker rests so many times longer than its last look took: looking must never be what the database is busy
 /// with, as when many rows that wait stand at the head.
 const REST: u32 = 10;
 /// But a look that was slow once does not keep it away for longer than this.
 const REST_MAX: Duration = Duration::from_secs(30);
 
-/// What happened.
+/// What happened to the table and to time. What happens to the broker is told to the publisher.
 #[derive(Debug)]
 pub enum Input {
-    /// A channel in confirm mode is open.
-    BrokerReady,
     /// The broker stopped publishers, or lets them go on.
     BrokerBlocked(bool),
-    /// The connection is gone: what was unconfirmed is unknown.
-    BrokerLost,
-    /// The broker closed channel or connection because of something it was sent.
-    BrokerRefused { code: u16, text: String },
-    /// What the fetch has locked, and how long it took. `is_full`: there may be more.
-    Fetched { rows: Vec<OutboxRow>, is_full: bool, took: Duration },
-    /// The verdict on a row that was to be published.
-    Verdict { row: usize, verdict: Result<(), Fault> },
-    /// The transaction has ended as it was asked to.
-    Ended,
+    /// What the fetch has locked, and how long it took. `is_full`: there may be more. `confirmed`: rows that the broker
+    /// has taken already, too late for an earlier batch. `has_marked`: some worker has marked a row before.
+    Fetched {
+        rows: Vec<OutboxRow>,
+        is_full: bool,
+        took: Duration,
+        confirmed: Vec<usize>,
+        has_marked: bool,
+    },
+    /// The transaction has ended as it was asked to. `is_parked`: what failed is written down.
+    Ended { is_parked: bool },
     /// The database is gone or refused; the transaction did not happen.
     DatabaseLost,
     /// Somebody says that there are rows.
     Nudge,
     /// End what is begun, and no more.
     Stop,
-    /// These rows of the batch could not be handed over yet.
-    Unsent(Vec<usize>),
-    /// Time has passed, and a fetch would be done. Only this makes an idle worker fetch.
+    /// Time has passed, or the publisher was told something. Only this makes an idle worker fetch.
     Time,
 }
 
@@ -60,8 +58,6 @@ pub enum Input {
 pub enum Output {
     /// Begin a transaction and fetch.
     Fetch,
-    /// Publish this row of the batch.
-    Publish(usize),
     /// Mark what is confirmed, write down what failed, commit.
     Commit,
     /// Give everything back.
@@ -89,71 +85,78 @@ enum State {
     Stopped,
 }
 
+/// Messages of a batch that had no answer when it ended.
+#[derive(Debug, Default)]
+struct Open {
+    /// Place and id of their rows.
+    rows: BTreeMap<RowSeq, (u64, String)>,
+    /// Each of these rows waits for another attempt, or behind such a row of its key: nobody needs to wait for their
+    /// answers.
+    is_parked: bool,
+    /// That is so once the batch at hand is written down.
+    is_unwritten: bool,
+    /// Place and id of those that the broker has taken since.
+    confirmed: Vec<(u64, String)>,
+}
+
 /// One worker.
 #[derive(Debug)]
 pub struct Worker {
     order: Order,
-    order_window: u32,
+    pipeline: Pipeline,
+    on_dead: OnDead,
     window: usize,
     batch_deadline: Duration,
     poll_min: Duration,
     poll_max: Duration,
     layout: Layout,
+    publisher: Publisher,
     state: State,
     batch: Batch,
+    /// The publisher's number of the next row.
+    next: u64,
+    open: Open,
+    /// Rows that were stored behind one of their key that failed, and the key of the last of them.
+    overtaken: Option<(u64, String)>,
     is_full: bool,
-    is_ready: bool,
     is_blocked: bool,
     is_stopping: bool,
     /// Nothing is fetched before.
     not_before: Instant,
     idle_wait: Duration,
-    outage_wait: Duration,
-    /// Nothing is fetched before, whoever nudges.
-    outage_until: Instant,
     /// How long the last fetch took.
     took: Duration,
-    /// The same for a worker that found nothing: a look is followed by as much time without one.
+    /// Nothing is fetched before by a worker that found nothing, whoever nudges: a look is followed by as much time
+    /// without one.
     rest_until: Instant,
-    /// Rows of the batch that were to be published and could not be handed over: no room, or the broker blocks.
-    unsent: Vec<usize>,
-    /// Batches in a row of which the broker took nothing.
-    fruitless: u32,
-    /// Rows of the batch were refused by an outage.
-    is_refused: bool,
-    /// Rows that are published one at a time, to find one that makes the broker close the channel.
-    careful: usize,
-    suspects: Suspects,
 }
 
 impl Worker {
     /// A worker that has nothing and waits for its broker.
-    pub fn new(config: &Config, now: Instant) -> Self {
+    pub fn new(config: &Config, seed: u64, now: Instant) -> Self {
+        let options = Options::of(config, config.batch_deadline * 2, SILENCE_MAX, seed);
         Self {
             order: config.order,
-            order_window: config.order_window,
+            pipeline: config.pipeline,
+            on_dead: config.on_dead,
             window: config.window as usize,
             batch_deadline: config.batch_deadline,
             poll_min: config.poll_min,
             poll_max: config.poll_max,
             layout: config.mapping.layout(),
+            publisher: Publisher::new(&options, now),
             state: State::Idle,
             batch: Batch::default(),
+            next: 0,
+            open: Open::default(),
+            overtaken: None,
             is_full: false,
-            is_ready: false,
             is_blocked: false,
             is_stopping: false,
             not_before: now,
             idle_wait: config.poll_min,
-            outage_wait: OUTAGE_WAIT_MIN,
-            outage_until: now,
             took: Duration::ZERO,
             rest_until: now,
-            unsent: Vec::new(),
-            fruitless: 0,
-            is_refused: false,
-            careful: 0,
-            suspects: Suspects::default(),
         }
     }
 
@@ -162,71 +165,80 @@ impl Worker {
         &self.batch
     }
 
-    /// One message at a time is published.
-    pub fn is_careful(&self) -> bool {
-        self.careful > 0
+    /// The publisher, and the rows that it asks for. After it was told something, [`Input::Time`] must follow.
+    pub fn publishing(&mut self) -> (&mut Publisher, &mut Batch) {
+        (&mut self.publisher, &mut self.batch)
     }
 
-    /// Some row is to be alone on the connection, to find out whether it is to blame for what happens there.
-    pub fn is_wary(&self) -> bool {
-        self.is_careful() || !self.suspects.is_empty()
+    /// Place and id of rows that the broker has taken after their batch was given back.
+    pub fn take_late(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.open.confirmed)
+    }
+
+    /// How many rows were stored behind one of their key that failed since this was asked last, and the key of one.
+    pub fn take_overtaken(&mut self) -> Option<(u64, String)> {
+        self.overtaken.take()
     }
 
     /// When [`Input::Time`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Idle if self.is_ready && !self.is_blocked => Some(self.not_before),
+            State::Idle if self.may_begin() => Some(self.begins_at()),
             State::Publishing { until } => Some(until),
             State::Idle | State::Fetching | State::Ending | State::Stopped => None,
         }
     }
 
+    /// A batch may begin: no row that it could fetch has a message on its way. Of others there may be some, as long as
+    /// they leave room.
+    fn may_begin(&self) -> bool {
+        let in_flight = self.publisher.in_flight();
+        let may_pass = self.open.is_parked && !self.publisher.is_isolating();
+        let is_clear = in_flight == 0 || may_pass && in_flight <= self.window / 2;
+        self.publisher.is_connected() && !self.is_blocked && is_clear
+    }
+
+    fn begins_at(&self) -> Instant {
+        self.not_before.max(self.publisher.paused_until())
+    }
+
     /// Takes in what happened and appends what to do.
     pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
+        self.take_settled();
         let may_fetch = matches!(input, Input::Time);
         match input {
-            Input::BrokerReady => (self.is_ready, self.is_blocked) = (true, false),
             Input::BrokerBlocked(is_blocked) => self.is_blocked = is_blocked,
-            Input::BrokerLost => self.broker_lost(now, out),
-            Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
-            Input::Fetched { rows, is_full, took } => {
-                self.took = took;
-                self.fetched(now, rows, is_full, out);
+            Input::Fetched { rows, is_full, took, confirmed, has_marked } => {
+                (self.is_full, self.took) = (is_full, took);
+                if has_marked {
+                    self.publisher.note_confirmed();
+                }
+                self.fetched(now, rows, &confirmed, out);
             }
-            Input::Verdict { row, verdict } => self.verdict(now, row, verdict, out),
-            Input::Unsent(rows) => self.unsent = rows,
-            Input::Ended => self.ended(now),
+            Input::Ended { is_parked } => self.ended(now, is_parked),
             Input::DatabaseLost => {
+                self.give_back_at(now, false);
+                self.open.is_parked = false;
                 self.batch = Batch::default();
-                self.is_refused = false;
                 self.state = State::Idle;
-                self.outage(now);
+                self.publisher.pause(now);
             }
             Input::Nudge => {
                 self.idle_wait = self.poll_min;
-                let now = now.max(self.outage_until).max(self.rest_until);
-                self.not_before = self.not_before.min(now);
+                self.not_before = self.not_before.min(now.max(self.rest_until));
             }
             Input::Stop => {
                 self.is_stopping = true;
-                if let State::Publishing { .. } = self.state {
-                    self.batch.hold_unpublished();
-                    self.end_if_settled(out);
-                }
+                self.publisher.close();
             }
-            Input::Time => {
-                if let State::Publishing { until } = self.state
-                    && now >= until
-                {
-                    self.time_is_up(now, out);
-                }
-            }
+            Input::Time => (),
         }
+        self.end_if_over(now, out);
         if self.state == State::Idle {
             if self.is_stopping {
                 self.state = State::Stopped;
                 out.push(Output::Stopped);
-            } else if may_fetch && self.is_ready && !self.is_blocked && now >= self.not_before {
+            } else if may_fetch && self.may_begin() && now >= self.begins_at() {
                 self.state = State::Fetching;
                 out.push(Output::Fetch);
             }
@@ -237,199 +249,159 @@ impl Worker {
         &mut self,
         now: Instant,
         rows: Vec<OutboxRow>,
-        is_full: bool,
+        confirmed: &[usize],
         out: &mut Vec<Output>,
     ) {
-        self.is_full = is_full;
-        self.unsent.clear();
-        let key = self.layout.key;
-        let id = self.layout.id;
-        self.batch = Batch::new(rows, self.order, self.order_window, |fields| {
-            let key = key.and_then(|key| fields.get(key)).or_else(|| fields.get(id));
-            key.unwrap_or_default().to_vec()
-        });
-        if self.batch.rows().is_empty() || !self.is_ready || self.is_stopping {
-            self.batch.hold_rest();
+        self.batch = Batch::new(rows, self.next, self.layout.id);
+        self.next += self.batch.rows().len() as u64;
+        if self.batch.rows().is_empty() || !self.publisher.is_connected() || self.is_stopping {
             self.state = State::Ending;
-            out.push(Output::Rollback);
-            return;
+            return out.push(Output::Rollback);
         }
-        if !self.suspects.is_empty() {
-            // Whoever else gets through tells a poison from an outage.
-            let names: Vec<Name> = (0..self.batch.rows().len()).map(|row| self.name(row)).collect();
-            let suspects = &self.suspects;
-            self.batch.put_last(|row| {
-                u8::from(suspects.is_suspect(&names[row]))
-                    + u8::from(suspects.was_alone(&names[row]))
-            });
-        }
-        self.state = State::Publishing { until: now + self.batch_deadline };
-        self.pump(out);
-    }
-
-    fn pump(&mut self, out: &mut Vec<Output>) {
-        while let Some(next) = self.batch.next() {
-            let others = self.batch.unconfirmed();
-            let is_alone_there = others == 1 && self.alone().is_some();
-            let room = if self.goes_alone(next) { 1 } else { self.window };
-            if others >= room || is_alone_there {
-                break;
+        let confirmed: BTreeSet<usize> = confirmed.iter().copied().collect();
+        // Of these keys a row is published now.
+        let mut published: BTreeSet<Bytes> = BTreeSet::new();
+        for row in 0..self.batch.rows().len() {
+            let fields = &self.batch.rows()[row].fields;
+            let (key, bytes, seq) = (self.key_of(fields), fields.byte_count(), self.batch.seq(row));
+            let is_behind = key.as_ref().is_some_and(|key| published.contains(key));
+            if confirmed.contains(&row) && self.stays_confirmed(seq, is_behind) {
+                self.batch.confirm(row);
+                continue;
             }
-            self.batch.take_next();
-            out.push(Output::Publish(next));
+            published.extend(key.clone());
+            // The attempts that were made are known when the failure is written down.
+            self.publisher.add(publisher::Row { seq, key, attempts: 0, bytes });
         }
-        self.end_if_settled(out);
-    }
-
-    fn name(&self, row: usize) -> Name {
-        let OutboxRow { place, fields } = &self.batch.rows()[row];
-        (*place, fields.get(self.layout.id).unwrap_or_default().to_vec())
-    }
-
-    /// Nothing else is under way while this row is.
-    fn goes_alone(&self, row: usize) -> bool {
-        self.is_careful() || !self.suspects.is_empty() && self.suspects.is_suspect(&self.name(row))
-    }
-
-    /// The row that is under way alone, on purpose.
-    fn alone(&self) -> Option<usize> {
-        if !self.is_wary() {
-            return None;
-        }
-        let row = self.batch.sole_unconfirmed()?;
-        (!self.unsent.contains(&row) && self.goes_alone(row)).then_some(row)
-    }
-
-    fn verdict(
-        &mut self,
-        now: Instant,
-        row: usize,
-        verdict: Result<(), Fault>,
-        out: &mut Vec<Output>,
-    ) {
-        let State::Publishing { until } = self.state else { return };
-        let OutboxRow { place, fields } = &self.batch.rows()[row];
-        let name = || (*place, fields.get(self.layout.id).unwrap_or_default().to_vec());
-        self.suspects.answered(name, verdict.is_ok());
-        self.batch.settle(row, verdict);
-        self.careful = self.careful.saturating_sub(1);
+        let until = now + self.batch_deadline;
         // Nothing is published in the last part of the time: only a broker that is silent for all of it leaves
-        // messages without a verdict, which are published again. And whoever was frozen may have lost its locks.
-        if now + self.batch_deadline / 5 < until {
-            return self.pump(out);
-        }
-        self.batch.hold_unpublished();
-        self.end_if_settled(out);
+        // messages without an answer, which are published again. And whoever was frozen may have lost its locks.
+        self.publisher.close_at(until - self.batch_deadline / 5);
+        self.state = State::Publishing { until };
     }
 
-    /// The batch has held its transaction for long enough.
-    fn time_is_up(&mut self, now: Instant, out: &mut Vec<Output>) {
-        // A broker that answered others, or that keeps silent again and again: the rows wait, others pass.
-        if self.batch.confirmed_count() > 0 || self.fruitless >= TIMEOUT {
-            let text = "the broker neither confirmed nor refused it in time";
-            self.batch.leave_unanswered(text, |row| !self.unsent.contains(&row));
-            self.end_if_settled(out);
+    /// The broker has taken a row too late for an earlier batch. Whether it is marked without being published again, where
+    /// `is_behind` says that a row of its key before it is published now.
+    fn stays_confirmed(&mut self, row: RowSeq, is_behind: bool) -> bool {
+        match self.pipeline {
+            _ if self.order == Order::None => true,
+            // A row before it may have been published since, in this batch or an earlier one: the last that a consumer
+            // sees of each row is in order.
+            Pipeline::Repeat => planted::is("relay_late_overtakes"),
+            Pipeline::Report => {
+                self.note_overtaken(row, is_behind);
+                true
+            }
+            // It was alone: the row before it is one that was committed later.
+            Pipeline::Wait => true,
+        }
+    }
+
+    /// Rows of one key keep their order.
+    fn key_of(&self, fields: &Fields) -> Option<Bytes> {
+        match self.order {
+            Order::None => None,
+            Order::Strict => Some(Bytes::new()),
+            Order::Key => {
+                let key = self.layout.key.and_then(|key| fields.get(key));
+                let key = key.or_else(|| fields.get(self.layout.id)).unwrap_or_default();
+                Some(Bytes::copy_from_slice(key))
+            }
+        }
+    }
+
+    fn take_settled(&mut self) {
+        while let Some(settled) = self.publisher.next_settled() {
+            match settled {
+                Settled::Confirmed { row, overtook } => {
+                    self.note_overtaken(row, overtook);
+                    if let Some(row) = self.batch.place(row) {
+                        self.batch.confirm(row);
+                    }
+                }
+                Settled::Failed { row, fault, is_charged, .. } => {
+                    if let Some(row) = self.batch.place(row) {
+                        self.batch.fail(row, fault, is_charged);
+                    }
+                }
+                // It is given back; its key is not fetched before the row that failed is published.
+                Settled::Withheld { row, was_stored } => self.note_overtaken(row, was_stored),
+                Settled::Late { row } => self.open.confirmed.extend(self.open.rows.remove(&row)),
+            }
+        }
+        if self.publisher.in_flight() == 0 {
+            // Answered, or lost with their connection: nothing more is heard of them.
+            self.open.rows.clear();
+        }
+    }
+
+    fn note_overtaken(&mut self, row: RowSeq, is_overtaken: bool) {
+        let Some(row) = self.batch.place(row).filter(|_| is_overtaken) else { return };
+        let key = self.layout.key.filter(|_| self.order == Order::Key);
+        let key = key.and_then(|key| self.batch.rows()[row].fields.text(key)).unwrap_or_default();
+        let before = self.overtaken.take().map_or(0, |(count, _)| count);
+        self.overtaken = Some((before + 1, key.to_owned()));
+    }
+
+    /// Ends the batch if nothing more can come of it.
+    fn end_if_over(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let State::Publishing { until } = self.state else { return };
+        let is_over = now >= until;
+        let is_paused = self.publisher.paused_until() > now && self.publisher.is_still();
+        let can_go_on = self.publisher.is_connected() && !is_paused;
+        if can_go_on && !is_over && !self.publisher.is_idle(now) {
             return;
         }
-        self.outage(now);
-        self.give_up(out);
+        self.give_back_at(now, is_over);
+        self.state = State::Ending;
+        out.push(if self.batch.is_untouched() { Output::Rollback } else { Output::Commit });
     }
 
-    fn end_if_settled(&mut self, out: &mut Vec<Output>) {
-        if self.batch.is_settled() && matches!(self.state, State::Publishing { .. }) {
-            self.state = State::Ending;
-            self.is_refused = self.batch.is_refused_whole() && self.fruitless < TIMEOUT;
-            if self.is_refused {
-                self.batch.hold_refused();
-            }
-            let nothing = self.batch.confirmed_count() == 0 && self.batch.faults().is_empty();
-            out.push(if nothing { Output::Rollback } else { Output::Commit });
+    /// What has no answer goes back to the table; one may still come, later.
+    fn give_back_at(&mut self, now: Instant, is_over: bool) {
+        let open: Vec<RowSeq> = self.publisher.rows_in_flight().collect();
+        if is_over {
+            self.publisher.expire(now);
+            self.take_settled();
         }
-    }
-
-    fn give_up(&mut self, out: &mut Vec<Output>) {
-        self.batch.hold_rest();
-        self.end_if_settled(out);
-    }
-
-    fn broker_lost(&mut self, now: Instant, out: &mut Vec<Output>) {
-        self.is_ready = false;
-        let State::Publishing { .. } = self.state else { return };
-        let is_proved = self.suspect();
-        if self.batch.confirmed_count() == 0 && !is_proved {
-            self.outage(now);
+        if !open.is_empty() {
+            (self.open.is_parked, self.open.is_unwritten) = (true, true);
         }
-        self.give_up(out);
-    }
-
-    /// The connection was lost without a word: an outage, or one of the rows that were under way. Whether it is proved
-    /// which.
-    fn suspect(&mut self) -> bool {
-        let Some(row) = self.alone() else {
-            let rows: Vec<usize> = self.batch.all_unconfirmed().collect();
-            for row in rows.into_iter().filter(|row| !self.unsent.contains(row)) {
-                self.suspects.lost(self.name(row));
-            }
-            return false;
-        };
-        let loss = self.suspects.lost_alone(self.name(row));
-        match loss {
-            Loss::Again => (),
-            Loss::Rest => {
-                let text = "the connection to the broker was lost again and again while it alone was under way";
-                self.batch
-                    .settle(row, Err(Fault { reason: Reason::Unanswered, text: text.into() }));
-            }
-            Loss::Guilty => {
-                let text = "the connection to the broker is lost whenever this is published, while others are confirmed";
-                self.batch.convict(row, Fault { reason: Reason::Refused, text: text.into() });
+        let (failed, keys) = self.parked();
+        for seq in open {
+            let Some(row) = self.batch.place(seq) else { continue };
+            let OutboxRow { place, fields } = &self.batch.rows()[row];
+            let key = self.key_of(fields);
+            self.open.is_parked &=
+                failed.contains(&row) || key.is_some_and(|it| keys.contains(&it));
+            if let Some(id) = fields.text(self.layout.id) {
+                self.open.rows.insert(seq, (*place, id.to_owned()));
             }
         }
-        loss == Loss::Guilty
+        self.publisher.release();
+        self.take_settled();
     }
 
-    /// Something that was published is to blame. With one message at a time it is known which.
-    fn broker_refused(&mut self, now: Instant, code: u16, text: String, out: &mut Vec<Output>) {
-        self.is_ready = false;
-        let State::Publishing { .. } = self.state else { return };
-        match self.alone() {
-            Some(row) => {
-                let reason = match code {
-                    // The exchange is missing, or this user may not publish to it: somebody can mend that.
-                    404 | 403 => Reason::Unroutable,
-                    311 => Reason::TooLarge,
-                    _ if text.contains("larger than") || text.contains("too large") => {
-                        Reason::TooLarge
-                    }
-                    406 | 501 | 502 | 540 | 0 => Reason::Broken,
-                    // Whatever else: it may have nothing to do with the row, so it is not dead at once.
-                    _ => Reason::Refused,
-                };
-                let fault = Fault { reason, text: format!("{code} {text}") };
-                self.batch.settle(row, Err(fault));
-                self.careful = self.careful.saturating_sub(1);
+    /// Rows of the batch that failed, and the keys that are blocked for that: nothing of them is fetched before their time.
+    fn parked(&self) -> (BTreeSet<usize>, BTreeSet<Bytes>) {
+        let (mut rows, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        for Failed { row, fault, .. } in self.batch.failed() {
+            rows.insert(*row);
+            // A row that is dead may let its key go on.
+            if self.on_dead == OnDead::Block || fault.reason == Reason::Unanswered {
+                keys.extend(self.key_of(&self.batch.rows()[*row].fields));
             }
-            None => self.careful = self.batch.rows().len(),
         }
-        if self.batch.confirmed_count() == 0 && self.batch.faults().is_empty() {
-            // It is tried again at once, carefully; a broker that always refuses is not hammered.
-            self.outage(now);
-        }
-        self.give_up(out);
+        (rows, keys)
     }
 
-    fn ended(&mut self, now: Instant) {
+    fn ended(&mut self, now: Instant, is_parked: bool) {
         let batch = std::mem::take(&mut self.batch);
         self.state = State::Idle;
-        if batch.confirmed_count() > 0 {
-            self.outage_wait = OUTAGE_WAIT_MIN;
-            self.fruitless = 0;
-        } else if !batch.rows().is_empty() {
-            self.fruitless = self.fruitless.saturating_add(1);
+        if std::mem::take(&mut self.open.is_unwritten) {
+            self.open.is_parked &= is_parked;
         }
-        if std::mem::take(&mut self.is_refused) {
-            self.outage(now);
-        } else if batch.rows().is_empty() && self.is_full {
+        if batch.rows().is_empty() && self.is_full {
             // The end of a scan that began in the middle: once more from the head.
         } else if batch.rows().is_empty() {
             self.not_before = now + self.idle_wait.max((self.took * REST).min(REST_MAX));
@@ -437,19 +409,13 @@ impl Worker {
             self.idle_wait = (self.idle_wait * 2).min(self.poll_max);
         } else {
             self.idle_wait = self.poll_min;
-            let ended = batch.confirmed_count() + batch.faults().len();
+            let ended = batch.confirmed().len() + batch.failed().len();
             let has_more =
-                self.is_full || batch.confirmed_count() > 0 && ended < batch.rows().len();
+                self.is_full || !batch.confirmed().is_empty() && ended < batch.rows().len();
             if !has_more {
                 self.not_before = self.not_before.max(now + self.poll_min);
             }
         }
-    }
-
-    fn outage(&mut self, now: Instant) {
-        self.not_before = now + self.outage_wait;
-        self.outage_until = self.not_before;
-        self.outage_wait = (self.outage_wait * 2).min(OUTAGE_WAIT_MAX);
     }
 }
 

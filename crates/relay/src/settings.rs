@@ -11,21 +11,25 @@ use service::settings::Kind::{Any, Bytes, Choice, Count, Time};
 use service::settings::{Values, setting};
 use service::{Attempts, Jitter, settings};
 
-use crate::config::{Config, OnDead, OnSuccess, Order, Source};
+use crate::config::{Config, OnDead, OnSuccess, Order, Pipeline, Source};
 use crate::limits::{
     ATTEMPTS_MAX, BATCH_DEADLINE_MAX, BATCH_DEADLINE_MIN, BATCH_ROWS_MAX, COLUMNS_MAX, LANES_MAX,
     WINDOW_MAX, WORKERS_MAX,
 };
 use crate::mapping::{HeaderColumn, Mapping, Preset};
+use crate::mysql::is_mysql;
 
+/// Messages of one key in flight where nobody says how many.
+const ORDER_WINDOW: u32 = 4096;
 const MS: Duration = Duration::from_millis(1);
 
 settings! {
     /// What every command of the relay is told: the database, the broker, the table, and how to drain it.
     pub const SETTINGS in None;
 
-    /// The database: postgres://user:password@host:5432/name?sslmode=verify-full&sslrootcert=FILE. With the
-    /// log as source one host, under a name that leads to the primary
+    /// The database: postgres://user:password@host:5432/name?sslmode=verify-full&sslrootcert=FILE, or mysql://
+    /// or mariadb:// with the same options. With the log as source one host, under a name that leads to the
+    /// primary
     database: Any("URL"), flag, secret, variable("DATABASE_URL");
     /// The broker: amqp://user:password@host:port/vhost, or amqps:// with cacertfile=FILE
     url: Any("URL"), default("amqp://guest:guest@localhost:5672/%2F"), flag, secret, variable("AMQP_URL");
@@ -96,8 +100,11 @@ settings! {
     workers: Count(1..=WORKERS_MAX as u64, "connections"), default("4"), flag;
     /// Lanes that keys are spread over, a power of two
     lanes: Count(1..=LANES_MAX as u64, "lanes"), default("64"), flag;
-    /// Unconfirmed messages of one key; more than 1 lets what follows a failed message overtake it
-    order_window: Count(1..=WINDOW_MAX as u64, "messages"), default("1"), flag;
+    /// How rows of one key are published: one at a time (wait), or several in flight; then rows that the broker stored
+    /// behind one that failed are published again (repeat), or stay and are told (report)
+    order_pipeline: Choice(&["wait", "repeat", "report"]), otherwise("wait; report with an --order-window above 1"), flag;
+    /// Unconfirmed messages of one key, where they are pipelined
+    order_window: Count(1..=WINDOW_MAX as u64, "messages"), otherwise("1 with wait, else 4096"), flag;
     /// Rows of one transaction; their bytes are bounded, too: 8 MiB over the number of workers, at least 1 MiB
     batch: Count(1..=BATCH_ROWS_MAX as u64, "rows"), default("1000"), flag;
     /// Unconfirmed messages of one worker
@@ -164,6 +171,16 @@ impl Config {
             Some("skip") => OnDead::Skip,
             _ => OnDead::Block,
         };
+        let order_window = values.count("order_window");
+        let pipeline = match values.text("order_pipeline") {
+            Some("wait") => Pipeline::Wait,
+            Some("repeat") => Pipeline::Repeat,
+            Some("report") => Pipeline::Report,
+            // As it was before there was a choice.
+            _ if order_window.is_some_and(|count: u32| count > 1) => Pipeline::Report,
+            _ => Pipeline::Wait,
+        };
+        let is_pipelined = pipeline != Pipeline::Wait;
         Self {
             database,
             broker,
@@ -175,7 +192,8 @@ impl Config {
             on_dead,
             workers: values.number("workers"),
             lanes: values.number("lanes"),
-            order_window: values.number("order_window"),
+            pipeline,
+            order_window: order_window.unwrap_or(if is_pipelined { ORDER_WINDOW } else { 1 }),
             batch: values.number("batch"),
             window: values.number("window"),
             batch_deadline: values.time("batch_deadline"),
@@ -244,6 +262,39 @@ impl Config {
         check(
             self.order != Order::Key || self.mapping.key.is_some(),
             "order is key, but no key column is named: name it (--key-column)".into(),
+        );
+        check(
+            self.pipeline == Pipeline::Wait || self.order != Order::None,
+            "rows of one key are pipelined (order_pipeline, order_window), but order is none: choose key or strict".into(),
+        );
+        check(
+            self.pipeline != Pipeline::Wait || self.order_window == 1,
+            format!(
+                "order_window is {}, but order_pipeline is wait, which has one row of a key in flight: leave one of them out",
+                self.order_window
+            ),
+        );
+        let Backoff { first, longest } = self.attempts.backoff;
+        check(
+            first <= longest,
+            format!("retry_min is {first:?}, which is above retry_max, {longest:?}"),
+        );
+        check(
+            is_poll || self.on_success != OnSuccess::Archive,
+            "on_success is archive, but the source is the log, which moves no row".into(),
+        );
+        let is_mysql = is_mysql(&self.database);
+        check(
+            is_poll || !is_mysql,
+            "the source is the log, but the database is MariaDB or MySQL, which the relay polls: leave the source out".into(),
+        );
+        check(
+            !is_mysql || self.listen.is_none(),
+            "listen is given, but the database is MariaDB or MySQL, which has no NOTIFY".into(),
+        );
+        check(
+            is_poll || self.listen.is_none(),
+            "listen is given, but the source is the log, which needs no NOTIFY".into(),
         );
         check(
             !is_poll || self.order == Order::None || !self.mapping.order_by.is_empty(),
@@ -375,12 +426,60 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_key_are_pipelined_only_where_somebody_asks_for_it() {
+        for (file, pipeline, window) in [
+            ("", Pipeline::Wait, 1),
+            ("order_pipeline = \"repeat\"", Pipeline::Repeat, ORDER_WINDOW),
+            ("order_pipeline = \"report\"\norder_window = 9", Pipeline::Report, 9),
+            // As it was before there was a choice.
+            ("order_window = 9", Pipeline::Report, 9),
+            ("order_window = 1", Pipeline::Wait, 1),
+        ] {
+            let config = read(&format!("order = \"strict\"\n{file}")).expect("it is right");
+            assert_eq!((config.pipeline, config.order_window), (pipeline, window), "{file}");
+        }
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_told() {
+        for (file, words) in [
+            ("order_pipeline = \"repeat\"", "but order is none"),
+            ("order_window = 9", "but order is none"),
+            (
+                "order = \"strict\"\norder_pipeline = \"wait\"\norder_window = 9",
+                "leave one of them out",
+            ),
+            (
+                "retry_min = \"1m\"\nretry_max = \"30s\"",
+                "retry_min is 60s, which is above retry_max",
+            ),
+            ("source = \"wal\"\non_success = \"archive\"", "which moves no row"),
+            ("source = \"messages\"\nlisten = \"outbox\"", "which needs no NOTIFY"),
+        ] {
+            let problems = read(file).expect_err("it contradicts itself");
+            assert!(problems.len() == 1 && problems[0].contains(words), "{file}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn what_mariadb_and_mysql_do_not_have_is_told() {
+        let mut config = read("source = \"wal\"").expect("it is right");
+        config.listen = Some("outbox".into());
+        for url in ["mysql://h/d", "mariadb://h/d"] {
+            config.database = url.into();
+            let problems = config.problems().join("\n");
+            assert!(problems.contains("which the relay polls"), "{problems}");
+            assert!(problems.contains("which has no NOTIFY"), "{problems}");
+        }
+    }
+
+    #[test]
     fn a_choice_is_what_it_says() {
-        let config = read("source = \"wal\"\non_success = \"archive\"\non_dead = \"skip\"\n");
+        let config = read("source = \"wal\"\non_success = \"delete\"\non_dead = \"skip\"\n");
         let config = config.expect("it is right");
         let (slot, publication) = ("millrace_relay".to_owned(), "millrace_relay".to_owned());
         assert_eq!(config.source, Source::Wal { slot, publication });
         assert!(config.has_default_slot);
-        assert_eq!((config.on_success, config.on_dead), (OnSuccess::Archive, OnDead::Skip));
+        assert_eq!((config.on_success, config.on_dead), (OnSuccess::Delete, OnDead::Skip));
     }
 }

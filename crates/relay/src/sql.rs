@@ -272,7 +272,7 @@ impl Statements {
     /// own may not fit the mark.
     pub fn counts_marks(&self) -> bool {
         let mapping = &self.config.mapping;
-        self.buries_in_place() && mapping.pending_where.is_some()
+        self.dead_stay_in_place() && mapping.pending_where.is_some()
     }
 
     /// Marks a row that waits, if there is one, and says whether it still does: to be rolled back. None: there is nothing
@@ -355,20 +355,22 @@ impl Statements {
     }
 
     /// Whether dead rows stay in the table, marked, when they leave the outbox.
-    pub fn buries_in_place(&self) -> bool {
+    pub fn dead_stay_in_place(&self) -> bool {
         self.config.on_success == OnSuccess::Update && self.config.mapping.processed.is_some()
     }
 
     /// Whether dead rows leave the outbox. With a mark of somebody's own they stay, and wait, where no other mark says
     /// that they are dead: they were not sent.
-    pub fn buries(&self) -> bool {
+    pub fn moves_dead(&self) -> bool {
         let mapping = &self.config.mapping;
-        !self.buries_in_place() || mapping.processed_value.is_none() || mapping.dead_value.is_some()
+        !self.dead_stay_in_place()
+            || mapping.processed_value.is_none()
+            || mapping.dead_value.is_some()
     }
 
     /// Takes dead rows out of the outbox: places (or ids) and errors. Where they do not stay in their place, it gives how
     /// many would be lost: how many more leave the table than are kept among the failures.
-    pub fn bury(&self) -> String {
+    pub fn move_to_dead(&self) -> String {
         let name = self.table.name.quoted();
         let mapping = &self.config.mapping;
         let id = quoted(&mapping.id);
@@ -425,7 +427,7 @@ impl Statements {
     }
 
     /// Forgets failures of rows (text array `$1`) that are confirmed now.
-    pub fn absolve(&self) -> String {
+    pub fn clear_failures(&self) -> String {
         format!(
             "DELETE FROM millrace.relay_failures WHERE outbox = {} AND row_id = ANY($1::text[])",
             literal(&self.table.label())
@@ -510,9 +512,9 @@ mod tests {
 
     #[test]
     fn a_column_of_type_json_is_kept_as_text() {
-        let sql = statements(Preset::Debezium, "text").bury();
+        let sql = statements(Preset::Debezium, "text").move_to_dead();
         assert!(sql.contains("to_jsonb(o) AS whole"), "{sql}");
-        let sql = statements(Preset::Debezium, "json").bury();
+        let sql = statements(Preset::Debezium, "json").move_to_dead();
         assert!(sql.contains("o.\"id\" AS \"id\", o.\"payload\"::text AS \"payload\""), "{sql}");
     }
 }

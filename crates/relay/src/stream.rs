@@ -1,348 +1,149 @@
-//! The core of a relay that reads the log: what to publish, when a row is done, how far the log is done.
+//! The log as a source: which rows there are, when each is done, how far the log is done.
 //!
-//! It is told the time and what happened, and says what to do; [`io::slot`](crate::io) does it. Rows are published in
-//! commit order. A row that the broker does not take is stored among the failures *before* it counts as done, with
-//! itself, and tried again from there: the log never waits for it. Under an order, later rows of its key go there
-//! behind it.
+//! It is told the time and what happened, and says what to do; [`io::slot`](crate::io) does it. The
+//! [`publisher`](crate::publisher) publishes the rows in commit order. A row that the broker does not take is stored among
+//! the failures *before* it counts as done, with itself, and is tried again from there: the log never waits for it. Under
+//! an order, later rows of its key are stored behind it.
 //!
 //! ```text
-//! change -> row -> ready -> unconfirmed -> confirmed -> settled
-//!             \-> waits for its key /  \-> fails -> being stored -> settled
+//! change -> row -> publisher -> confirmed ----------------> done
+//!                      \-> failed or withheld -> stored -> done
 //! ```
 
-mod keys;
-mod publish;
+mod arrived;
+mod events;
 mod retries;
 mod rows;
-mod sent;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Backoff, Chance, PublishSeq, Verdict};
-use service::{Attempts, Next};
+use service::Next;
 
 use crate::attempts::{Fault, Reason};
-use crate::config::{Config, OnDead, Order};
+use crate::config::{Config, Order};
 use crate::error::Error;
-use crate::fields::Fields;
-use crate::label::{hash, label, label_of};
+use crate::label::label_of;
 use crate::limits::shortened;
 use crate::lsn::Lsn;
 use crate::mapping::TableName;
 use crate::progress::{CommitTime, Partial, Progress, Reached, TransactionSeq};
+use crate::publisher::{self, Publisher, RowSeq, Settled};
 use crate::sql::Table;
 use crate::stored;
-use crate::suspects::Suspects;
 use crate::timestamp;
-use keys::{Admission, Keys};
-use retries::{Retries, Retry, RetrySeq};
-use rows::{Rows, Version};
-use sent::Sent;
+use arrived::{Arrived, Row};
+use retries::Retry;
+use rows::Version;
 
+pub use events::{Counts, Failure, Input, NextAttempt, Output, Start};
 pub use retries::Due;
 
 /// Rows of the log that are read and not done, or twice the window if that is more.
 pub const LOG_ROWS_MAX: usize = 16_384;
 /// Bytes of them.
 pub const LOG_BYTES_MAX: usize = 32 << 20;
-/// Bytes of rows that are unconfirmed, when they come from the log.
-pub const UNCONFIRMED_BYTES_MAX: usize = 16 << 20;
 /// Keys with rows among the failures: with more the log is not read on.
-pub const PARKED_KEYS_MAX: usize = 100_000;
+pub const HELD_KEYS_MAX: usize = 100_000;
 /// How often failures are looked through for what is due.
 const DUE_EVERY: Duration = Duration::from_secs(1);
 /// How often it is asked which keys still have rows among the failures: somebody may have purged them.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-/// A refusal is a row's own fault only if others were confirmed so shortly before.
-const HEALTHY_FOR: Duration = Duration::from_millis(250);
-/// Waits after the broker was lost or refused everything.
-const OUTAGE: Backoff =
-    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(2) };
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// The transaction whose commit is written at `commit` arrives.
-    Begin {
-        commit: Lsn,
-        at: Option<CommitTime>,
-    },
-    /// A change, as pgoutput has it.
-    Change {
-        lsn: Lsn,
-        data: Bytes,
-    },
-    /// A message of `pg_logical_emit_message`. Outside a transaction it stands alone.
-    Message {
-        lsn: Lsn,
-        content: Bytes,
-    },
-    /// A row that was read from the table, in the form of [`crate::pgoutput::encode_row`].
-    Scanned(Bytes),
-    /// The transaction has arrived.
-    Commit {
-        end: Lsn,
-        at: Option<CommitTime>,
-    },
-    /// Everything before has been sent.
-    KeepAlive {
-        wal_end: Lsn,
-    },
-    /// A channel in confirm mode is open.
-    BrokerReady,
-    /// The connection is gone: what is unconfirmed is unknown.
-    BrokerLost,
-    /// The connection was cut: the oldest message was without a verdict for too long.
-    BrokerSilent,
-    /// The broker closed because of something it was sent.
-    BrokerRefused {
-        code: u16,
-        text: String,
-    },
-    /// What [`Stream::offer`] gave was published.
-    Published(PublishSeq),
-    /// What [`Stream::offer`] gave cannot be published.
-    Unfit(Fault),
-    Verdict(Verdict),
-    /// The oldest so many of [`Output::Store`] are in the database.
-    Stored(usize),
-    /// The answer to [`Output::FetchDue`], and whether there may be more.
-    Due {
-        rows: Vec<Due>,
-        is_full: bool,
-    },
-    /// The answer to [`Output::Sweep`]: which keys have rows among the failures.
-    Swept(BTreeSet<String>),
-    /// These have none any more.
-    Free(Vec<String>),
-    /// Read and publish no more.
-    Stop,
-    /// Time has passed.
-    Time,
-}
-
-/// What to do. Everything for the database is done in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Put a row among the failures, then say [`Input::Stored`].
-    Store(Failure),
-    /// A row among the failures has failed again.
-    Charge(Failure),
-    /// A row among the failures is confirmed: remove it.
-    Absolve {
-        row_id: String,
-        key: Option<String>,
-    },
-    FetchDue,
-    Sweep,
-    /// It cannot go on.
-    GiveUp(Error),
-}
-
-/// A row that was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    pub row_id: String,
-    pub key: Option<String>,
-    /// Order among the failures; none if it is there already.
-    pub position: Option<i64>,
-    pub attempts: u32,
-    /// None: it waits behind another of its key.
-    pub reason: Option<Reason>,
-    pub error: String,
-    pub next: NextAttempt,
-    /// The row as a JSON object; empty if it is there already.
-    pub stored_row: String,
-}
-
-/// When a failed row is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextAttempt {
-    After(Duration),
-    /// Once those before it are done.
-    Behind,
-    /// Never: it is dead.
-    Never,
-}
-
-/// Number of a row, in commit order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RowSeq(u64);
-
-/// What is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Job {
-    Row(RowSeq),
-    Retry(RetrySeq),
-}
-
-/// A row of the log.
-#[derive(Debug)]
-struct Row {
-    /// Empty once it is settled.
-    data: Bytes,
-    version: Version,
-    lsn: Lsn,
-    /// Rows of its transaction before it from the same place.
-    nth: u32,
-    of: TransactionSeq,
-    key: Option<Bytes>,
-    is_settled: bool,
-}
-
-/// Where a stream begins.
-#[derive(Clone, Debug, Default)]
-pub struct Start {
-    pub reached: Reached,
-    /// Keys that have rows among the failures.
-    pub parked: Vec<String>,
-    /// Above every position that is in use there.
-    pub position: i64,
-    pub seed: u64,
-}
-
-/// What was confirmed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub rows: u64,
-    /// Of their bodies.
-    pub bytes: u64,
-}
+/// How long a message may be without an answer; each time in a row that this is all that helps, twice as long.
+const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(240);
 
 /// One log, one broker.
 #[derive(Debug)]
 pub struct Stream {
-    order: Order,
-    on_dead: OnDead,
-    window: usize,
-    attempts: Attempts,
-    chance: Chance,
-    rows: Rows,
+    config: Config,
+    rows: Arrived,
+    publisher: Publisher,
     progress: Progress,
     /// What was done of a transaction when the stream began: those rows are passed over.
     resumed: Option<Partial>,
     /// The last row that arrived: its place, and how many of its transaction came before it from there.
-    arrived: (Lsn, u32),
-    /// Rows from the oldest that is not settled on.
-    log: VecDeque<Row>,
-    log_first: u64,
-    log_bytes: usize,
-    keys: Keys,
-    ready: VecDeque<Job>,
-    offered: Option<Job>,
-    sent: Sent,
+    last: (Lsn, u32),
     /// Rows on their way to the failures, and the key that is told.
     storing: VecDeque<(RowSeq, Option<Bytes>)>,
     position: i64,
-    retries: Retries,
     is_fetching: bool,
     due_at: Instant,
     sweep_at: Instant,
-    is_broker_ready: bool,
     is_stopping: bool,
-    /// Published one at a time until so many have a verdict: one of them made the broker close.
-    careful: usize,
-    outages: u32,
-    /// Times that everything was refused, with nothing confirmed between.
-    refusals: u32,
-    pause_until: Instant,
-    healthy_until: Option<Instant>,
-    confirmed_at: Option<Instant>,
-    /// Times that the broker was silent, with nothing confirmed between.
-    silences: u32,
-    suspects: Suspects,
-    /// What is under way alone, as a suspect.
-    alone: Option<Job>,
     counts: Counts,
-    scratch: Fields,
 }
 
 impl Stream {
     /// For `table` (with its schema; unused by messages) as `config` maps it.
     pub fn new(config: &Config, table: &TableName, start: Start, now: Instant) -> Self {
-        let mut keys = Keys::new(config.order_window);
+        let options = publisher::Options::of(config, SILENCE, SILENCE_MAX, start.seed);
+        let mut publisher = Publisher::new(&options, now);
         for key in &start.parked {
-            keys.park(&Bytes::copy_from_slice(key.as_bytes()));
+            publisher.hold(&Bytes::copy_from_slice(key.as_bytes()));
+        }
+        if start.reached.last_commit.is_some() {
+            publisher.note_confirmed();
         }
         Self {
-            order: config.order,
-            on_dead: config.on_dead,
-            window: config.window as usize,
-            attempts: config.attempts,
-            chance: Chance::new(start.seed),
-            rows: Rows::new(&config.mapping, table),
+            config: config.clone(),
+            rows: Arrived::new(&config.mapping, table),
+            publisher,
             progress: Progress::new(start.reached),
             resumed: start.reached.partial,
-            arrived: (Lsn(0), 0),
-            log: VecDeque::new(),
-            log_first: 0,
-            log_bytes: 0,
-            keys,
-            ready: VecDeque::new(),
-            offered: None,
-            sent: Sent::default(),
+            last: (Lsn(0), 0),
             storing: VecDeque::new(),
             position: start.position,
-            retries: Retries::default(),
             is_fetching: false,
             due_at: now,
             sweep_at: now + SWEEP_EVERY,
-            is_broker_ready: false,
             is_stopping: false,
-            careful: 0,
-            outages: 0,
-            refusals: 0,
-            pause_until: now,
-            healthy_until: None,
-            confirmed_at: None,
-            silences: 0,
-            suspects: Suspects::default(),
-            alone: None,
             counts: Counts::default(),
-            scratch: Fields::default(),
         }
     }
 
     /// The table is this one: a column that is renamed for a while is still found.
     pub fn knowing(mut self, table: &Table) -> Self {
         if !table.has_dropped {
-            self.rows.know(table.columns.iter().map(|(name, _)| name.clone()));
+            self.rows.decoder.know(table.columns.iter().map(|(name, _)| name.clone()));
         }
         self
+    }
+
+    /// The publisher, and the rows that it asks for. After it was told something, [`Input::Time`] must follow.
+    pub fn publishing(&mut self) -> (&mut Publisher, &mut impl publisher::Rows) {
+        (&mut self.publisher, &mut self.rows)
     }
 
     /// Something happened at `now`.
     pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Begin { commit, at } => self.begin(commit, at),
-            Input::Change { lsn, data } => match self.rows.change(&data) {
-                Ok(Some(version)) => self.arrive(data, version, lsn, None, out),
+            Input::Change { lsn, data } => match self.rows.decoder.change(&data) {
+                Ok(Some(version)) => self.arrive(data, version, lsn, None),
                 Ok(None) => (),
                 Err(text) => out.push(Output::GiveUp(Error::setup(text))),
             },
-            Input::Message { lsn, content } => self.message(lsn, &content, out),
-            Input::Scanned(row) => self.arrive(row, Version::OWN, Lsn(0), None, out),
+            Input::Message { lsn, content } => self.message(lsn, &content),
+            Input::Scanned(row) => self.arrive(row, Version::OWN, Lsn(0), None),
             Input::Commit { end, at } => self.progress.commit(end, at),
             Input::KeepAlive { wal_end } => self.progress.keepalive(wal_end),
-            Input::BrokerReady => self.is_broker_ready = true,
-            Input::BrokerLost => self.broker_lost(now, out),
-            Input::BrokerSilent => self.broker_silent(now, out),
-            Input::BrokerRefused { code, text } => self.broker_refused(now, code, text, out),
-            Input::Published(seq) => self.published(now, seq),
-            Input::Unfit(fault) => self.unfit(fault, out),
-            Input::Verdict(verdict) => self.verdict(now, verdict, out),
             Input::Stored(count) => self.stored(count),
-            Input::Due { rows, is_full } => self.due(now, rows, is_full, out),
+            Input::Due { rows, is_full } => self.due(now, rows, is_full),
             Input::Swept(parked) => self.swept(&parked),
-            Input::Free(keys) => keys.iter().for_each(|key| self.free(key.as_bytes())),
+            Input::Free(keys) => {
+                keys.iter().for_each(|key| self.publisher.free(&label_bytes(key)));
+            }
             Input::Stop => {
                 self.is_stopping = true;
-                self.ready.clear();
+                self.publisher.close();
             }
             Input::Time => (),
+        }
+        while let Some(settled) = self.publisher.next_settled() {
+            self.settled(settled, out);
         }
         self.plan(now, out);
     }
@@ -350,18 +151,18 @@ impl Stream {
     fn begin(&mut self, commit: Lsn, at: Option<CommitTime>) {
         self.progress.begin(commit, at);
         if commit > Lsn(0) {
-            self.arrived = (Lsn(0), 0);
+            self.last = (Lsn(0), 0);
         }
         // Rows that are read from the table have no place: they are numbered from the first portion to the last.
     }
 
-    fn message(&mut self, lsn: Lsn, content: &[u8], out: &mut Vec<Output>) {
+    fn message(&mut self, lsn: Lsn, content: &[u8]) {
         let stands_alone = self.progress.is_closed();
         if stands_alone {
             self.begin(lsn, None);
         }
-        let (row, fault) = stored::from_message(self.rows.layout(), content, lsn);
-        self.arrive(row, Version::OWN, lsn, fault, out);
+        let (row, fault) = stored::from_message(self.rows.decoder.layout(), content, lsn);
+        self.arrive(row, Version::OWN, lsn, fault);
         if stands_alone {
             // Its record begins at `lsn`; whatever comes next begins behind that.
             self.progress.commit(lsn.next(), None);
@@ -369,44 +170,30 @@ impl Stream {
     }
 
     /// A row of the transaction that arrives; with a fault, one that cannot be published.
-    fn arrive(
-        &mut self,
-        data: Bytes,
-        version: Version,
-        lsn: Lsn,
-        fault: Option<Fault>,
-        out: &mut Vec<Output>,
-    ) {
+    fn arrive(&mut self, data: Bytes, version: Version, lsn: Lsn, fault: Option<Fault>) {
         // Rows of one COPY may be written at one place.
-        let nth = if self.arrived.0 == lsn { self.arrived.1 + 1 } else { 0 };
-        self.arrived = (lsn, nth);
+        let nth = if self.last.0 == lsn { self.last.1 + 1 } else { 0 };
+        self.last = (lsn, nth);
         if self.was_done(lsn) {
             return;
         }
         let of = self.progress.row();
-        let seq = RowSeq(self.log_first + self.log.len() as u64);
-        let layout = self.rows.layout();
+        let layout = self.rows.decoder.layout();
         let (key_at, id_at) = (layout.key, layout.id);
-        let key = match self.order {
+        let key = match self.config.order {
             Order::None => None,
             Order::Strict => Some(Bytes::new()),
             // As it is called among the failures, so that the two are one key.
             Order::Key => key_at
-                .and_then(|at| self.rows.value(version, &data, at))
-                .or_else(|| self.rows.value(version, &data, id_at))
+                .and_then(|at| self.rows.decoder.value(version, &data, at))
+                .or_else(|| self.rows.decoder.value(version, &data, id_at))
                 .map(label_of),
         };
-        self.log_bytes += data.len();
-        let row = Row { data, version, lsn, nth, of, key: key.clone(), is_settled: false };
-        self.log.push_back(row);
-        let admission = key.as_ref().map_or(Admission::Publish, |key| self.keys.arrive(key, seq));
-        match (admission, fault) {
-            (Admission::Publish, Some(fault)) => self.fail_row(seq, fault, 1, out),
-            (Admission::Publish, None) => self.ready.push_back(Job::Row(seq)),
-            // A fault is found again when it is its turn.
-            (Admission::Wait, _) => (),
-            (Admission::Park, _) => self.store_waiting(seq, out),
-        }
+        let bytes = data.len();
+        let fault = fault.map(Box::new);
+        let row = Row { data, version, lsn, nth, of, key: key.clone(), fault, is_done: false };
+        let seq = self.rows.push(row);
+        self.publisher.add(publisher::Row { seq, key, attempts: 0, bytes });
     }
 
     /// Whether a row of the transaction that arrives was done before the stream began.
@@ -416,60 +203,62 @@ impl Stream {
         })
     }
 
-    fn row(&self, seq: RowSeq) -> &Row {
-        &self.log[(seq.0 - self.log_first) as usize]
+    /// The publisher has settled a row.
+    fn settled(&mut self, settled: Settled, out: &mut Vec<Output>) {
+        match settled {
+            Settled::Confirmed { row, overtook } => {
+                self.counts.rows += 1;
+                self.counts.bytes += self.rows.body_bytes(row) as u64;
+                self.count_overtaken(row, overtook);
+                match self.rows.retries.remove(row) {
+                    Some(Retry { row_id, key, .. }) => out.push(Output::Remove { row_id, key }),
+                    None => self.done(row),
+                }
+            }
+            Settled::Failed { row, fault, is_charged, next, holds } => {
+                let charge = u32::from(is_charged);
+                match self.rows.retries.remove(row) {
+                    Some(retry) => self.retry_failed(retry, &fault, charge, next, holds, out),
+                    None => {
+                        let next = next_attempt(next);
+                        let failure =
+                            self.failure(row, charge, Some(fault.reason), &fault.text, next);
+                        out.push(Output::Store(failure));
+                        let key = self.rows.row(row).key.clone();
+                        self.storing.push_back((row, key.filter(|_| holds)));
+                    }
+                }
+            }
+            Settled::Withheld { row, was_stored } => {
+                self.count_overtaken(row, was_stored);
+                match self.rows.retries.remove(row) {
+                    // It stays where it is, untried.
+                    Some(retry) => self.retry_leaves(&retry),
+                    None => {
+                        let error = "waits behind a row of its key that failed";
+                        let failure = self.failure(row, 0, None, error, NextAttempt::Behind);
+                        out.push(Output::Store(failure));
+                        let key = self.rows.row(row).key.clone();
+                        self.storing.push_back((row, key));
+                    }
+                }
+            }
+            // Nothing of the log is ever released.
+            Settled::Late { .. } => (),
+        }
+    }
+
+    fn count_overtaken(&mut self, row: RowSeq, is_overtaken: bool) {
+        if is_overtaken {
+            self.counts.overtaken += 1;
+            self.counts.overtaken_key = self.rows.key(row);
+        }
     }
 
     /// A row is done for good.
-    fn settle(&mut self, seq: RowSeq) {
-        let row = &mut self.log[(seq.0 - self.log_first) as usize];
-        assert!(!row.is_settled, "a row is settled once");
-        row.is_settled = true;
-        self.log_bytes -= row.data.len();
-        (row.data, row.key) = (Bytes::new(), None);
-        self.progress.settle(row.of);
-        while self.log.front().is_some_and(|row| row.is_settled) {
-            self.log.pop_front();
-            self.log_first += 1;
-        }
-    }
-
-    /// The broker did not take a row; `charge` attempts are counted: 1, or 0 if it is not to blame.
-    fn fail_row(&mut self, seq: RowSeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
-        let next = fault.reason.next(&self.attempts, 1, self.chance.next_bits());
-        let blocks = !(next == Next::Dead && self.on_dead == OnDead::Skip);
-        let key = self.row(seq).key.clone();
-        let next_at = next_attempt(next);
-        let failure = self.failure(seq, charge, Some(fault.reason), &fault.text, next_at);
-        out.push(Output::Store(failure));
-        match &key {
-            Some(key) if blocks => self.keys.failed(key),
-            Some(key) => {
-                let next = self.keys.done(key);
-                self.ready.extend(next.map(Job::Row));
-            }
-            None => (),
-        }
-        self.storing.push_back((seq, key.clone().filter(|_| blocks)));
-        if let Some(key) = key {
-            self.park_waiting(&key, out);
-        }
-    }
-
-    /// Rows behind a failure of their key follow it, once nothing of the key is unconfirmed.
-    fn park_waiting(&mut self, key: &Bytes, out: &mut Vec<Output>) {
-        let mut waiting = Vec::new();
-        self.keys.take_parking(key, &mut waiting);
-        for seq in waiting {
-            self.store_waiting(seq, out);
-        }
-    }
-
-    fn store_waiting(&mut self, seq: RowSeq, out: &mut Vec<Output>) {
-        let key = self.row(seq).key.clone();
-        let error = "waits behind a row of its key that failed";
-        out.push(Output::Store(self.failure(seq, 0, None, error, NextAttempt::Behind)));
-        self.storing.push_back((seq, key));
+    fn done(&mut self, seq: RowSeq) {
+        let of = self.rows.done(seq);
+        self.progress.settle(of);
     }
 
     fn failure(
@@ -480,21 +269,18 @@ impl Stream {
         error: &str,
         next: NextAttempt,
     ) -> Failure {
-        let row = &self.log[(seq.0 - self.log_first) as usize];
-        self.rows.read(row.version, &row.data, &mut self.scratch);
-        let layout = self.rows.layout();
-        let id = self.scratch.get(layout.id);
+        let row_id = self.rows.label(seq);
         let position = self.position;
         self.position += 1;
         Failure {
-            row_id: id.map_or_else(|| place_of(row), |id| label(id).into_owned()),
-            key: row.key.as_ref().map(|key| text_of(key)),
+            row_id,
+            key: self.rows.key(seq),
             position: Some(position),
             attempts,
             reason,
             error: shortened(error),
             next,
-            stored_row: stored::to_json(layout, &self.scratch),
+            stored_row: self.rows.stored_row(seq),
         }
     }
 
@@ -503,59 +289,50 @@ impl Stream {
             let (seq, key) =
                 self.storing.pop_front().expect("only what was to be stored is stored");
             if let Some(key) = key {
-                self.keys.stored(&key);
+                self.publisher.stored(&key);
             }
-            self.settle(seq);
+            self.done(seq);
         }
     }
 
-    fn due(&mut self, now: Instant, rows: Vec<Due>, is_full: bool, out: &mut Vec<Output>) {
+    fn due(&mut self, now: Instant, rows: Vec<Due>, is_full: bool) {
         self.is_fetching = false;
         self.due_at = if is_full { now } else { now + DUE_EVERY };
         if self.is_stopping {
             return;
         }
-        for Due { row_id, key, attempts, age, stored_row } in rows {
-            let row = stored::from_json(self.rows.layout(), &stored_row);
-            let data = row.clone().unwrap_or_default();
-            let seq = self.retries.add(Retry { row_id, key, attempts, age, row: data });
-            match (seq, row) {
-                (Some(seq), Ok(_)) => self.ready.push_back(Job::Retry(seq)),
-                (Some(seq), Err(text)) => {
-                    let fault = Fault { reason: Reason::Broken, text };
-                    self.fail_retry(seq, fault, 1, out);
-                }
-                // What cannot be read is found when it is its turn: nothing can be made of it.
-                (None, _) => (),
-            }
+        for key in self.rows.retries.take_keys() {
+            self.publisher.free(&key);
+        }
+        for due in rows {
+            let row = self.rows.add_retry(due);
+            self.publisher.add(row);
         }
     }
 
-    fn fail_retry(&mut self, seq: RetrySeq, fault: Fault, charge: u32, out: &mut Vec<Output>) {
-        let Some((made, age)) = self.retries.get(seq).map(|it| (it.attempts + charge, it.age))
-        else {
-            return;
-        };
-        let mut next = fault.reason.next(&self.attempts, made.max(1), self.chance.next_bits());
+    fn retry_failed(
+        &mut self,
+        retry: Retry,
+        fault: &Fault,
+        charge: u32,
+        mut next: Next,
+        holds: bool,
+        out: &mut Vec<Output>,
+    ) {
         if let Next::Retry { after } = &mut next
-            && fault.reason == Reason::Unanswered
+            && charge == 0
         {
             // What is not counted is tried later and later all the same.
-            *after = age.clamp(*after, self.attempts.backoff.longest.max(*after));
+            *after = retry.age.clamp(*after, self.config.attempts.backoff.longest.max(*after));
         }
-        let retry = match next == Next::Dead && self.on_dead == OnDead::Skip {
-            false => self.retries.failed(seq),
-            true => self.retries.done(seq).map(|(retry, behind)| {
-                self.ready.extend(behind.map(Job::Retry));
-                retry
-            }),
-        };
-        let Some(Retry { row_id, key, .. }) = retry else { return };
-        out.push(Output::Charge(Failure {
-            row_id,
-            key,
+        if holds {
+            self.retry_leaves(&retry);
+        }
+        out.push(Output::Retry(Failure {
+            row_id: retry.row_id,
+            key: retry.key,
             position: None,
-            attempts: made,
+            attempts: retry.attempts + charge,
             reason: Some(fault.reason),
             error: shortened(&fault.text),
             next: next_attempt(next),
@@ -563,30 +340,31 @@ impl Stream {
         }));
     }
 
-    fn swept(&mut self, parked: &BTreeSet<String>) {
-        let is_free = |key: &&Bytes| !parked.contains(&text_of(key));
-        let free: Vec<Bytes> = self.keys.parked().filter(is_free).cloned().collect();
-        free.iter().for_each(|key| self.free(key));
+    /// It is among the failures already. Its key is free again when all that was fetched is done.
+    fn retry_leaves(&mut self, retry: &Retry) {
+        if let Some(key) = retry.publishing_key() {
+            self.publisher.stored(&key);
+        }
     }
 
-    fn free(&mut self, key: &[u8]) {
-        let mut rows = Vec::new();
-        self.keys.unpark(&Bytes::copy_from_slice(key), &mut rows);
-        self.ready.extend(rows.into_iter().map(Job::Row));
+    fn swept(&mut self, parked: &BTreeSet<String>) {
+        let is_free = |key: &&Bytes| !Retry::is_key_of_one(key) && !parked.contains(&text_of(key));
+        let free: Vec<Bytes> = self.publisher.held_keys().filter(is_free).cloned().collect();
+        free.iter().for_each(|key| self.publisher.free(key));
     }
 
     /// What is due without anybody's doing.
     fn plan(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.is_stopping || !self.is_broker_ready {
+        if self.is_stopping || !self.publisher.is_connected() {
             return;
         }
-        if now >= self.due_at && !self.is_fetching && self.retries.is_empty() {
+        if now >= self.due_at && !self.is_fetching && self.rows.retries.is_empty() {
             self.is_fetching = true;
             out.push(Output::FetchDue);
         }
         if now >= self.sweep_at {
             self.sweep_at = now + SWEEP_EVERY;
-            if self.order != Order::None {
+            if self.config.order != Order::None {
                 out.push(Output::Sweep);
             }
         }
@@ -594,45 +372,36 @@ impl Stream {
 
     /// When to say [`Input::Time`] at the latest.
     pub fn deadline(&self, now: Instant) -> Instant {
-        if self.is_stopping || !self.is_broker_ready {
+        if self.is_stopping || !self.publisher.is_connected() {
             return now + SWEEP_EVERY;
         }
-        let mut deadline = self.sweep_at;
-        if !self.is_fetching && self.retries.is_empty() {
-            deadline = deadline.min(self.due_at);
-        }
-        if !self.ready.is_empty() && self.pause_until > now {
-            deadline = deadline.min(self.pause_until);
-        }
-        deadline
+        let is_due = !self.is_fetching && self.rows.retries.is_empty();
+        let times =
+            [is_due.then_some(self.due_at), self.publisher.resumes_at(now)].into_iter().flatten();
+        times.fold(self.sweep_at, Instant::min)
     }
 
     /// Whether there is room for more of the log.
     pub fn wants_input(&self) -> bool {
         !self.is_stopping
-            && self.log.len() < LOG_ROWS_MAX.max(2 * self.window)
-            && self.log_bytes < LOG_BYTES_MAX
+            && self.rows.count() < LOG_ROWS_MAX.max(2 * self.config.window as usize)
+            && self.rows.bytes() < LOG_BYTES_MAX
             && !self.has_too_many_keys()
     }
 
     /// So many keys have rows among the failures that no more of the log is read.
     pub fn has_too_many_keys(&self) -> bool {
-        self.keys.parked_count() >= PARKED_KEYS_MAX
-    }
-
-    /// Since when the oldest message is without a verdict.
-    pub fn unconfirmed_since(&self) -> Option<Instant> {
-        self.sent.oldest_at()
+        self.publisher.held_count() >= HELD_KEYS_MAX
     }
 
     /// Everything that has arrived is done.
     pub fn is_done(&self) -> bool {
-        self.log.is_empty()
+        self.rows.count() == 0
     }
 
-    /// Nothing is unconfirmed, and nothing on its way to the failures.
+    /// Nothing is in flight, and nothing on its way to the failures.
     pub fn is_still(&self) -> bool {
-        self.sent.count() == 0 && self.storing.is_empty() && self.offered.is_none()
+        self.publisher.is_still() && self.storing.is_empty()
     }
 
     /// Everything before it is done.
@@ -647,12 +416,12 @@ impl Stream {
 
     /// When the oldest row that is not done was committed. A row that was read from the table says itself when that was.
     pub fn waiting_since(&self) -> Option<CommitTime> {
-        let front = self.log.front()?;
+        let front = self.rows.first()?;
         if let Some(at) = self.progress.oldest_at() {
             return Some(at);
         }
-        let occurred = self.rows.layout().occurred?;
-        let text = self.rows.value(front.version, &front.data, occurred)?;
+        let occurred = self.rows.decoder.layout().occurred?;
+        let text = self.rows.decoder.value(front.version, &front.data, occurred)?;
         let seconds = timestamp::seconds(std::str::from_utf8(&text).ok()?)?;
         Some(CommitTime::of_unix(seconds))
     }
@@ -667,14 +436,14 @@ impl Stream {
         // It stays true until that transaction is done: it arrives again from its first row on.
         let resumed = self.resumed.filter(|resumed| resumed.commit >= self.confirmed());
         let Some((oldest, commit)) = self.progress.oldest() else { return resumed };
-        let below = match self.log.front() {
+        let below = match self.rows.first() {
             // Rows leave the log from its front, and all that left it are done.
             Some(row) => {
                 assert!(row.of == oldest, "the oldest row is of the oldest transaction");
                 row.lsn
             }
             // More may come from the place of the last that came.
-            None => self.arrived.0,
+            None => self.last.0,
         };
         match resumed {
             Some(resumed) if resumed.commit > commit => Some(resumed),
@@ -687,12 +456,7 @@ impl Stream {
 
     /// Rows that have arrived and are not done.
     pub fn backlog(&self) -> usize {
-        self.log.len()
-    }
-
-    /// Messages without a verdict.
-    pub fn unconfirmed(&self) -> usize {
-        self.sent.count()
+        self.rows.count()
     }
 
     /// What was confirmed since this was asked last.
@@ -703,17 +467,8 @@ impl Stream {
 
 impl fmt::Display for Stream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "confirmed {} log {} ready {} sent {} storing {} parked keys {} careful {}",
-            self.confirmed(),
-            self.log.len(),
-            self.ready.len(),
-            self.sent.count(),
-            self.storing.len(),
-            self.keys.parked_count(),
-            self.careful
-        )
+        let (confirmed, log, storing) = (self.confirmed(), self.rows.count(), self.storing.len());
+        write!(out, "confirmed {confirmed} log {log} storing {storing} {}", self.publisher)
     }
 }
 
@@ -724,14 +479,8 @@ fn next_attempt(next: Next) -> NextAttempt {
     }
 }
 
-/// What names a row without an id: the same each time that it comes.
-fn place_of(row: &Row) -> String {
-    match row.nth {
-        // Whatever is left among the failures from an earlier reading of the table is another row.
-        nth if row.lsn == Lsn(0) => format!("table:{}+{nth}", hash(&row.data)),
-        0 => format!("log:{}", row.lsn),
-        nth => format!("log:{}+{nth}", row.lsn),
-    }
+fn label_bytes(key: &str) -> Bytes {
+    Bytes::copy_from_slice(key.as_bytes())
 }
 
 /// A key, which is a label, as the database has it.

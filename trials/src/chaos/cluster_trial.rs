@@ -217,7 +217,7 @@ impl Trial {
         if options.kind == Kind::Rabbitmq {
             plan.queue_type = Some("quorum".to_owned());
         } else {
-            plan = plan.with_specials().with_operations();
+            plan = plan.with_specials().with_operations().with_keys();
         }
         let pika = pika::is_possible(&options.python);
         if pika.is_ok() {

@@ -66,6 +66,8 @@ enum Trial {
     Ladder(ladder::Options),
     /// `millrace relay` beside system 1's processor and Debezium Server, to both brokers
     RelayBench(relay_bench::Options),
+    /// The relay's publishing core between a source and a broker in memory, from seeds
+    RelaySim(crate::relay_sim::Options),
     /// `millrace work` beside Celery, asynq, River and BullMQ; pushes, webhooks
     WorkBench(work_bench::Options),
     /// A broker, a worker and an endpoint, harmed for a while; every job must have arrived
@@ -130,6 +132,7 @@ impl Trial {
             Self::Planted { .. } => net::is_possible().is_ok(),
             Self::Kill9(_) | Self::Powercut(_) | Self::Diskfault(_) | Self::Sim(_) => false,
             Self::Ladder(_) | Self::RelayBench(_) | Self::WorkBench(_) | Self::WorkSoak(_) => false,
+            Self::RelaySim(_) => false,
             Self::Siege(_) | Self::Differential(_) | Self::Relay(_) | Self::Check { .. } => false,
             // What other trials start by themselves.
             Self::NoopWorker(_)
@@ -241,6 +244,7 @@ pub fn run() -> ExitCode {
             relay::planted::run(options).map(|()| true).map_err(Failure::from)
         }
         Trial::RelayBench(options) => relay_bench::run(options),
+        Trial::RelaySim(options) => crate::relay_sim::run(options).map_err(Failure::from),
         Trial::WorkBench(options) => work_bench::run(options),
         Trial::WorkSoak(options) => crate::work_soak::run(options),
         Trial::Siege(options) => crate::siege::run(options),

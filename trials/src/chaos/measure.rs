@@ -5,6 +5,7 @@
 
 pub mod failover;
 pub mod gaps;
+pub mod partitions;
 pub mod probe;
 pub mod slow_disk;
 pub mod throughput;
@@ -20,6 +21,7 @@ use super::broker::Kind;
 use super::cluster::{Cluster, Plan};
 use super::flaky_disk::mounted::MountedDisk;
 use failover::Failovers;
+use partitions::Followed;
 use slow_disk::SlowDisks;
 use throughput::Throughput;
 
@@ -29,6 +31,8 @@ pub enum Part {
     Throughput,
     Failover,
     SlowDisk,
+    /// Streams of one to 16 partitions, Millrace alone
+    Partitions,
 }
 
 /// What is measured, and how long.
@@ -79,6 +83,7 @@ struct Measured {
     throughput: Vec<Throughput>,
     failover: Vec<Failovers>,
     slow_disk: Option<SlowDisks>,
+    partitions: Vec<Followed>,
 }
 
 impl Options {
@@ -179,8 +184,13 @@ pub fn run(options: &Options) -> Result<bool, Failure> {
 }
 
 fn measure(options: &Options, kind: Kind) -> Result<Measured, Failure> {
-    let mut measured =
-        Measured { broker: name(kind), throughput: vec![], failover: vec![], slow_disk: None };
+    let mut measured = Measured {
+        broker: name(kind),
+        throughput: vec![],
+        failover: vec![],
+        slow_disk: None,
+        partitions: vec![],
+    };
     if options.wants(Part::Throughput) {
         let cluster = options.cluster(kind, "throughput", None)?;
         measured.throughput = throughput::measure(options, &cluster)?;
@@ -195,6 +205,10 @@ fn measure(options: &Options, kind: Kind) -> Result<Measured, Failure> {
         let mut cluster = options.cluster(kind, "slow-disk", Some(&data))?;
         measured.slow_disk = Some(slow_disk::measure(options, &mut cluster, &disks)?);
         drop(cluster);
+    }
+    if options.wants(Part::Partitions) && kind == Kind::Millrace {
+        let cluster = options.cluster(kind, "partitions", None)?;
+        measured.partitions = partitions::measure(options, &cluster)?;
     }
     Ok(measured)
 }
@@ -240,6 +254,14 @@ fn tables(options: &Options, measured: &[Measured]) -> String {
         for one in measured {
             one.slow_disk.iter().for_each(|row| text.push_str(&row.row(one.broker)));
         }
+    }
+    if options.wants(Part::Partitions) {
+        let _ = write!(
+            text,
+            "\nOne publisher on node 1, window 1000, one reader on node 2, prefetch 10,000, one ack for 1,000.\n\n{}",
+            partitions::HEAD
+        );
+        measured.iter().flat_map(|one| &one.partitions).for_each(|row| text.push_str(&row.row()));
     }
     text
 }

@@ -49,7 +49,7 @@ enum Files {
 }
 
 /// All of them.
-pub const PLANTED: [Planted; 7] = [
+pub const PLANTED: [Planted; 9] = [
     Planted {
         name: "ack_before_fsync",
         hunt: Hunt::Alone("powercut", |dir| Ok(Box::new(PowerCut::new(dir)?))),
@@ -88,6 +88,22 @@ pub const PLANTED: [Planted; 7] = [
         rounds: 2,
         files: Files::Any,
         breaks: Promise::Unflagged,
+        may_refuse: false,
+    },
+    Planted {
+        name: "key_freed_by_nack",
+        hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
+        rounds: 2,
+        files: Files::Any,
+        breaks: Promise::Reordered,
+        may_refuse: false,
+    },
+    Planted {
+        name: "loan_uncharged",
+        hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
+        rounds: 2,
+        files: Files::Any,
+        breaks: Promise::Hurried,
         may_refuse: false,
     },
     Planted {

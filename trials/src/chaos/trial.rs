@@ -220,7 +220,7 @@ impl Trial {
         if options.kind == Kind::Rabbitmq {
             plan.queue_type = Some("quorum".to_owned());
         } else {
-            plan = plan.with_specials();
+            plan = plan.with_specials().with_keys();
         }
         let pika = pika::is_possible(&options.python);
         if pika.is_ok() {

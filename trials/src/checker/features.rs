@@ -1,4 +1,4 @@
-//! T1 to T5: what queues with arguments promise, and messages that say more of themselves than where
+//! T1 to T6: what queues with arguments promise, and messages that say more of themselves than where
 //! they go. What such a queue may let go for a reason is not lost; without a reason it is.
 
 use std::collections::BTreeMap;
@@ -16,11 +16,42 @@ pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
         if highest > 0 {
             priorities(facts, *queue, highest, deliveries, report);
         }
+        if let Some(rate) = facts.traits(*queue).and_then(|traits| traits.rate) {
+            hurried(facts, *queue, rate, deliveries, report);
+        }
     }
     books(facts, report);
 }
 
 const MS: Nanos = 1_000_000;
+
+/// What may have been on its way while the first message came.
+const LATE: Nanos = 1_000 * MS;
+
+/// T6: from the first delivery on a queue gives out a burst, and then what its rate brings. When messages were sent is not
+/// known, but none came before that.
+fn hurried(
+    facts: &Facts,
+    queue: u32,
+    rate: u64,
+    deliveries: &[(MessageId, Delivery)],
+    report: &mut Report,
+) {
+    let Some((_, first)) = deliveries.first() else { return };
+    if facts.has_clock_faults || facts.has_set_clocks {
+        return;
+    }
+    for (count, (_, delivery)) in (1u64..).zip(deliveries) {
+        let passed = u128::from(delivery.t - first.t + LATE);
+        let brought = passed * u128::from(rate) / (1_000 * u128::from(MS));
+        let allowed = u64::try_from(brought).unwrap_or(u64::MAX).saturating_add(rate / 10 + 1);
+        if count > allowed {
+            let name = facts.names.name(queue);
+            let case = format!("{name} gave out {count} messages where {rate}/s brings {allowed}");
+            return report.violate(Promise::Hurried, case);
+        }
+    }
+}
 
 /// Whether a confirmed message that nobody ever got may be gone for a reason: its queue, or one that it
 /// may have come to when it was dead, lets messages go.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts, Outcome, Publish, Settle, Taken};
 use super::{Promise, Report, Rules, features, rescues};
-use crate::history::{MessageId, Nanos};
+use crate::history::{MessageId, Nanos, Traits};
 
 pub(super) fn judge(facts: &Facts, rules: &Rules, report: &mut Report) {
     let mut open = 0;
@@ -199,6 +199,9 @@ fn order(
 ) {
     let single = facts.queues.get(&queue).is_some_and(|queue| queue.single);
     let takes_dead = facts.queues.get(&queue).is_some_and(|queue| queue.takes_dead);
+    if let Some(traits) = facts.traits(queue).filter(|traits| traits.keyed) {
+        return order_by_key(facts, queue, traits, deliveries, report);
+    }
     // Priorities, delays and what comes back later change the order; T4 knows about priorities.
     let is_promised = single || !rules.unordered.contains(&facts.names.name(queue));
     if takes_dead || facts.traits(queue).is_some() || !is_promised {
@@ -221,6 +224,43 @@ fn order(
         }
         *highest = id.seq.max(*highest);
     }
+}
+
+/// Q6 of one key, over all sessions. Where one message of a key is out at a time, the next is given out once the one
+/// before it is settled for good. What may have been with another consumer before is flagged, and comes again in any
+/// order.
+fn order_by_key(
+    facts: &Facts,
+    queue: u32,
+    traits: &Traits,
+    deliveries: &[(MessageId, Delivery)],
+    report: &mut Report,
+) {
+    let mut last: BTreeMap<(u64, u32), MessageId> = BTreeMap::new();
+    for (id, delivery) in deliveries {
+        let Some(key) = facts.marks.get(id).and_then(|marks| marks.key) else { continue };
+        let is_once = attempts_of(facts, *id) == 1 && !facts.came_again.contains(id);
+        if !is_once || delivery.redelivered || !is_first(facts, queue, *id, delivery.t) {
+            continue;
+        }
+        let last = last.entry((key, id.channel)).or_insert(*id);
+        let case = |what: &str| {
+            let [text, before] = [*id, *last].map(|id| facts.names.text(id));
+            format!("{text} of key {key} on {} {what} {before}", facts.names.name(queue))
+        };
+        if id.seq < last.seq {
+            report.violate(Promise::Reordered, case("after"));
+        } else if traits.in_turn && id != last && !is_settled_by(facts, queue, *last, delivery.t) {
+            report.violate(Promise::Reordered, case("given out before the end of"));
+        }
+        *last = (*id).max(*last);
+    }
+}
+
+/// Whether a consumer had said by `t` that it is done with the message.
+fn is_settled_by(facts: &Facts, queue: u32, id: MessageId, t: Nanos) -> bool {
+    let is_end = |settle: &Settle| settle.outcome != Outcome::Requeued && settle.t <= t;
+    facts.taken.get(&(queue, id)).is_some_and(|taken| taken.settles.iter().any(is_end))
 }
 
 fn is_first(facts: &Facts, queue: u32, id: MessageId, t: Nanos) -> bool {

@@ -18,8 +18,8 @@ pub(super) enum Source {
 pub(super) struct Mode {
     pub(super) name: String,
     pub(super) source: Source,
-    /// System 1's table has no column to keep an order by: it gets one.
-    pub(super) is_keyed: bool,
+    /// System 1's table has no column to keep an order by: it gets one, defined as this.
+    pub(super) key: Option<&'static str>,
     /// This part of the backlog is enough: one message after the other is slow.
     part: u64,
     words: &'static [&'static str],
@@ -34,7 +34,7 @@ impl Mode {
     pub(super) fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = ["--exchange", queue::NAME].map(String::from).into();
         words.extend(self.words.iter().map(ToString::to_string));
-        if self.is_keyed {
+        if self.key.is_some() {
             words.extend(["--key-column", KEY].map(String::from));
         }
         words
@@ -43,25 +43,29 @@ impl Mode {
 
 /// The column that such a table gets.
 pub(super) const KEY: &str = "customer";
+/// Its values: 10,007 of them, or one that all rows have.
+const MANY: Option<&str> =
+    Some("text NOT NULL GENERATED ALWAYS AS (content->>'customerId') STORED");
+const HOT: Option<&str> = Some("text NOT NULL DEFAULT '7'");
 /// The prefix of messages without a table.
 pub(super) const PREFIX: &str = "outbox";
 
 pub(super) fn all() -> Vec<Mode> {
-    let mode = |name: &str, source, is_keyed, words| Mode {
+    let mode = |name: &str, source, key, words| Mode {
         name: format!("relay, {name}"),
         source,
-        is_keyed,
+        key,
         part: 1,
         words,
     };
     vec![
-        mode("poll, update", Source::Poll, false, &["--on-success", "update"]),
-        mode("poll, delete", Source::Poll, false, &["--on-success", "delete"]),
-        mode("poll, archive", Source::Poll, false, &["--on-success", "archive"]),
+        mode("poll, update", Source::Poll, None, &["--on-success", "update"]),
+        mode("poll, delete", Source::Poll, None, &["--on-success", "delete"]),
+        mode("poll, archive", Source::Poll, None, &["--on-success", "archive"]),
         mode(
             "poll, delete, order by key",
             Source::Poll,
-            true,
+            MANY,
             &["--on-success", "delete", "--order", "key"],
         ),
         Mode {
@@ -69,21 +73,42 @@ pub(super) fn all() -> Vec<Mode> {
             ..mode(
                 "poll, delete, strict order",
                 Source::Poll,
-                false,
+                None,
                 &["--on-success", "delete", "--order", "strict"],
             )
         },
         mode(
             "poll, delete, strict order, window 1000",
             Source::Poll,
-            false,
+            None,
             &["--on-success", "delete", "--order", "strict", "--order-window", "1000"],
         ),
-        mode("wal", Source::Wal, false, &["--source", "wal"]),
+        Mode {
+            part: 20,
+            ..mode(
+                "poll, delete, one hot key",
+                Source::Poll,
+                HOT,
+                &["--on-success", "delete", "--order", "key"],
+            )
+        },
+        mode(
+            "poll, delete, one hot key, pipelined",
+            Source::Poll,
+            HOT,
+            &["--on-success", "delete", "--order", "key", "--order-pipeline", "repeat"],
+        ),
+        mode(
+            "wal, one hot key, pipelined",
+            Source::Wal,
+            HOT,
+            &["--source", "wal", "--order", "key", "--order-pipeline", "repeat"],
+        ),
+        mode("wal", Source::Wal, None, &["--source", "wal"]),
         mode(
             "wal, emit_message",
             Source::Messages,
-            false,
+            None,
             &["--source", "messages", "--prefix", PREFIX],
         ),
     ]
@@ -103,8 +128,8 @@ mod tests {
     #[test]
     fn only_an_order_by_key_needs_a_column_for_it() {
         for mode in all() {
-            assert_eq!(mode.is_keyed, mode.words().contains(&KEY.to_owned()), "{}", mode.name);
-            assert_eq!(mode.is_keyed, mode.name.contains("key"), "{}", mode.name);
+            assert_eq!(mode.key.is_some(), mode.words().contains(&KEY.to_owned()), "{}", mode.name);
+            assert_eq!(mode.key.is_some(), mode.name.contains("key"), "{}", mode.name);
         }
     }
 }

@@ -57,13 +57,8 @@ pub(super) async fn prepare(rig: &Rig, mode: &Mode, options: &Options) -> Result
     table.make(if mode.source == Source::Poll { Index::Partial } else { Index::None }).await?;
     // What `millrace relay install` makes.
     table.execute("CREATE TABLE outbox_messages_archive (LIKE outbox_messages)").await?;
-    if mode.is_keyed {
-        table
-            .execute(&format!(
-                "ALTER TABLE outbox_messages ADD COLUMN {KEY} text NOT NULL \
-                 GENERATED ALWAYS AS (content->>'customerId') STORED"
-            ))
-            .await?;
+    if let Some(key) = mode.key {
+        table.execute(&format!("ALTER TABLE outbox_messages ADD COLUMN {KEY} {key}")).await?;
     }
     if mode.source != Source::Poll {
         // The slot is older than what it has to give: the first start makes it.

@@ -106,6 +106,8 @@ pub(super) enum Event {
     Examiner,
     /// Queues are paused, and go on.
     Pauser,
+    /// Queues are purged, and that is undone.
+    Waverer,
     /// Dead letters are sent on.
     Retrier,
     /// Somebody publishes to a stream, reads one, or declares them.

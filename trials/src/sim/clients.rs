@@ -23,6 +23,7 @@ mod retrier;
 mod streams;
 mod sweeper;
 mod visitor;
+pub(super) mod waverer;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -68,6 +69,7 @@ pub use streams::StreamCounts;
 use streams::Streams;
 use sweeper::Sweeper;
 use visitor::Visitor;
+use waverer::Waverer;
 
 /// Those who come and go with queues of their own.
 const VISITORS: usize = 2;
@@ -89,6 +91,7 @@ enum Who {
     Examiner,
     Pauser,
     Retrier,
+    Waverer,
     Streams,
     Locks,
     Rated,
@@ -221,6 +224,8 @@ pub(super) struct Clients {
     /// None: no queue is paused, and no dead letter is sent on.
     pauser: Option<Pauser>,
     retrier: Option<Retrier>,
+    /// None: no purge is undone.
+    waverer: Option<Waverer>,
     /// None: there are no streams.
     streams: Option<Streams>,
     /// None: nobody wants a lock.
@@ -285,6 +290,7 @@ impl Clients {
             examiner: Examiner::new(Clock::new()),
             pauser: size.has_operations.then(|| Pauser::new(seed, &plans)),
             retrier: size.has_operations.then(|| Retrier::new(seed)),
+            waverer: size.has_undo.then(|| Waverer::new(seed, &plans)),
             streams: size.has_streams.then(|| Streams::new(seed)),
             locks: size.has_locks.then(|| Locks::new(seed)),
             rated: size.has_rates.then(|| Rated::new(seed)),
@@ -477,6 +483,17 @@ impl Clients {
         }
     }
 
+    pub(super) fn waverer_acts(&mut self, outside: &mut Outside<'_>) {
+        if let Some(waverer) = &mut self.waverer {
+            waverer.act(!self.is_steady, outside);
+        }
+    }
+
+    /// Messages that were purged, and came back.
+    pub(super) fn brought_back(&self) -> u64 {
+        self.waverer.as_ref().map_or(0, |waverer| waverer.brought_back)
+    }
+
     /// Pauses that began or ended, and dead letters that were sent on.
     pub(super) fn operations(&self) -> (u64, u64) {
         let pauses = self.pauser.as_ref().map_or(0, |pauser| pauser.done);
@@ -556,6 +573,7 @@ impl Clients {
             && self.sweepers.iter().all(Sweeper::is_quiet)
             && self.movers.iter().all(Mover::is_quiet)
             && self.retrier.as_ref().is_none_or(Retrier::is_quiet)
+            && self.waverer.as_ref().is_none_or(Waverer::is_quiet)
             && self.amqp_clients.iter().all(AmqpClient::is_quiet)
     }
 
@@ -590,6 +608,11 @@ impl Clients {
             Some(Who::Pauser) => {
                 if let Some(pauser) = &mut self.pauser {
                     pauser.answered(answer, outside);
+                }
+            }
+            Some(Who::Waverer) => {
+                if let Some(waverer) = &mut self.waverer {
+                    waverer.answered(answer, outside);
                 }
             }
             Some(Who::Retrier) => {
@@ -630,6 +653,9 @@ impl Clients {
         if self.pauser.as_ref().is_some_and(|it| is_home(it.home)) {
             return Some(Who::Pauser);
         }
+        if self.waverer.as_ref().is_some_and(|it| is_home(it.home)) {
+            return Some(Who::Waverer);
+        }
         if self.retrier.as_ref().is_some_and(|it| is_home(it.home)) {
             return Some(Who::Retrier);
         }
@@ -662,7 +688,7 @@ impl Clients {
     }
 
     /// A node is gone, and with it the sessions on it.
-    pub(super) fn disconnected(&mut self, node: usize, diary: &mut Diary) {
+    pub(super) fn disconnected(&mut self, node: usize, now: Micros, diary: &mut Diary) {
         for publisher in &mut self.publishers {
             publisher.disconnected(node, diary);
         }
@@ -682,6 +708,7 @@ impl Clients {
         self.administrator.iter_mut().for_each(|administrator| administrator.disconnected(node));
         self.pauser.iter_mut().for_each(|pauser| pauser.disconnected(node, diary));
         self.retrier.iter_mut().for_each(|retrier| retrier.disconnected(node));
+        self.waverer.iter_mut().for_each(|waverer| waverer.disconnected(node, now));
         self.streams.iter_mut().for_each(|streams| streams.disconnected(node));
         self.locks.iter_mut().for_each(|locks| locks.disconnected(node));
         self.rated.iter_mut().for_each(|rated| rated.disconnected(node));
@@ -742,6 +769,7 @@ impl Clients {
         }
         self.administrator.iter().for_each(|administrator| administrator.complain(diary));
         self.pauser.iter().for_each(|pauser| pauser.complain(diary));
+        self.waverer.iter().for_each(|waverer| waverer.complain(diary));
         self.streams.iter_mut().for_each(|streams| streams.drained(diary));
         self.locks.iter().for_each(|locks| locks.complain(diary));
         self.rated.iter_mut().for_each(|rated| rated.drained(diary));

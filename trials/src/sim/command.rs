@@ -63,6 +63,9 @@ pub struct Simulation {
     /// Let somebody pause queues and let them go on, and somebody send dead letters on, all the time
     #[arg(long)]
     operations: bool,
+    /// Let somebody purge queues and undo it, all the time. There is no undo in versions below 10
+    #[arg(long)]
+    undo: bool,
     /// Let there be streams, which some publish to and some read. There are none in versions below 10
     #[arg(long)]
     streams: bool,
@@ -169,7 +172,8 @@ impl Simulation {
         let size = Size { nodes, load_ms, healed_ms, calm_ms, has_policies, ..Size::default() };
         let (has_operations, has_streams) = (self.operations, self.streams);
         let (has_locks, has_rates) = (self.locks, self.rated);
-        let size = Size { has_operations, has_streams, has_locks, has_rates, ..size };
+        let has_undo = self.undo;
+        let size = Size { has_operations, has_undo, has_streams, has_locks, has_rates, ..size };
         Size { damages, changes_members, is_aimed, has_sessions, versions, ..size }
     }
 
@@ -274,6 +278,9 @@ impl Totals {
                  {} copies",
                 self.pauses, self.copies,
             );
+        }
+        if self.counts.brought_back > 0 {
+            println!("  undo: {} messages were purged, and came back", self.counts.brought_back);
         }
         let StreamCounts { confirmed, read, attached, jumps, trims, subscribed, flagged, seeks } =
             self.counts.streams;

@@ -396,6 +396,7 @@ impl Life {
                 | Command::KeepMarks { .. }
                 | Command::Lock(_)
                 | Command::SetSettings { .. }
+                | Command::Withhold { .. }
                 | Command::KeepChain => {}
             }
         }

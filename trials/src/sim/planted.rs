@@ -81,6 +81,8 @@ const SESSION_SEEDS: Seeds = Seeds { options: &["--sessions", "--calm-ms", "300"
 const POLICY_SEEDS: Seeds = Seeds { options: &["--policies", "--calm-ms", "300"], ..SEEDS };
 /// Somebody pauses queues, and somebody sends dead letters on.
 const OPERATION_SEEDS: Seeds = Seeds { options: &["--operations", "--calm-ms", "300"], ..SEEDS };
+/// Somebody purges queues, and undoes it.
+const UNDO_SEEDS: Seeds = Seeds { options: &["--undo", "--calm-ms", "300"], ..SEEDS };
 /// There are streams.
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
 /// Some want locks. There are faults enough for leaders to change while leases run, and clocks that jump.
@@ -160,6 +162,12 @@ const PLANTED: &[Planted] = &[
         Some(1),
     ),
     planted("limit_admits_one_more", &["Refused(530) } comes to Done"], POLICY_SEEDS, Some(1)),
+    planted(
+        "withheld_not_restored",
+        &[" differ in group ", "comes back", "is held by"],
+        UNDO_SEEDS,
+        Some(5),
+    ),
     planted("leader_forgets_pause", PAUSED, OPERATION_SEEDS, Some(2)),
     planted("get_from_paused", PAUSED, OPERATION_SEEDS, Some(2)),
     planted(
@@ -198,6 +206,11 @@ const PLANTED: &[Planted] = &[
     planted("leader_has_tokens", RATE, RATED_SEEDS, Some(1)),
     planted("requeue_uncharged", RATE, RATED_SEEDS, Some(1)),
     planted("intake_uncharged", RATE, RATED_SEEDS, Some(1)),
+    planted("loan_uncharged", RATE, RATED_SEEDS, Some(1)),
+    planted("loan_used_twice", RATE, RATED_SEEDS, Some(5)),
+    planted("lender_has_tokens", RATE, RATED_SEEDS, Some(1)),
+    planted("loan_asked_once", &["starves"], RATED_SEEDS, Some(20)),
+    planted("all_are_elected", &["which is there"], RATED_SEEDS, None),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
@@ -349,6 +362,7 @@ mod tests {
         }
         let mut hunted: Vec<&str> = PLANTED.iter().map(|it| it.name).collect();
         hunted.extend(IN_PROCESSES.iter().map(|it| it.name));
+        hunted.extend(crate::relay_sim::PLANTED.iter().map(|it| it.name));
         hunted.sort_unstable();
         hunted.dedup();
         planted.sort_unstable();

@@ -35,22 +35,22 @@ fn bites(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn three_nodes_hold_their_promises_through_everything_first_part() {
-    bites(1..51);
+    bites(1..16);
 }
 
 #[test]
 fn three_nodes_hold_their_promises_through_everything_second_part() {
-    bites(51..101);
+    bites(16..31);
 }
 
 #[test]
 fn three_nodes_hold_their_promises_through_everything_third_part() {
-    bites(101..151);
+    bites(31..46);
 }
 
 #[test]
 fn three_nodes_hold_their_promises_through_everything_fourth_part() {
-    bites(151..201);
+    bites(46..61);
 }
 
 #[test]
@@ -220,6 +220,20 @@ fn pauses_and_dead_letters_that_are_sent_on_hold_through_crashes() {
         let count = seeds.end - seeds.start;
         let counts = holds(seeds, operated(nodes));
         assert!(counts.pauses > count && counts.retried > 20 * count, "{counts:?}");
+    }
+}
+
+fn wavering(nodes: usize) -> Size {
+    let (has_undo, versions) = (true, Versions::Newest);
+    Size { has_undo, versions, load_ms: 3_000, ..short(nodes) }
+}
+
+#[test]
+fn purges_that_are_undone_lose_nothing_through_crashes() {
+    for (nodes, seeds) in [(1, 1..4), (3, 1..9), (5, 9..11)] {
+        let count = seeds.end - seeds.start;
+        let counts = holds(seeds, wavering(nodes));
+        assert!(counts.brought_back > 10 * count, "{counts:?}");
     }
 }
 

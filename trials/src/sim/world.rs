@@ -137,6 +137,9 @@ impl World {
             agenda.after(3_000, Event::Pauser);
             agenda.after(4_000, Event::Retrier);
         }
+        if size.has_undo {
+            agenda.after(5_000, Event::Waverer);
+        }
         for number in 0..clients.stream_actors() {
             agenda.after(chance.within(0, 50_000), Event::Stream { number });
         }
@@ -280,6 +283,11 @@ impl World {
                 let next = self.chance.within(20_000, 200_000);
                 self.agenda.after(next, event);
                 self.ask_clients(Clients::pauser_acts);
+            }
+            Event::Waverer => {
+                let next = self.chance.within(5_000, 80_000);
+                self.agenda.after(next, event);
+                self.ask_clients(Clients::waverer_acts);
             }
             Event::Retrier => {
                 let next = self.chance.within(2_000, 40_000);
@@ -615,7 +623,7 @@ impl World {
         self.line(&format!("node {} dies: {death:?}", node + 1));
         let says_goodbye = death == Death::Kill;
         self.network.died(node, says_goodbye, &mut self.chance, &mut self.agenda);
-        self.clients.disconnected(node, &mut self.diary);
+        self.clients.disconnected(node, self.agenda.now(), &mut self.diary);
         self.ask_clients(|clients, outside| clients.amqp_clients_disconnected(node, outside));
         self.watch.holds.gone(node);
         self.fall(node, death);

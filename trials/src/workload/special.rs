@@ -13,6 +13,8 @@ pub struct Special {
     pub traits: Traits,
     /// Where its dead letters go.
     pub dead: Option<&'static str>,
+    /// The stream that it reads, if it is a subscription.
+    pub reads: Option<&'static str>,
     /// How many of its messages are marked, in percent.
     marked: Marked,
     /// Consumers give back and refuse so many of a hundred.
@@ -51,6 +53,9 @@ pub const AGAIN: &str = "again";
 pub const REFUSED: &str = "refused";
 /// Where a second user publishes to.
 pub const OTHERS: &str = "others";
+/// A stream of several partitions, and how many.
+pub const EVENTS: &str = "events";
+pub const PARTITIONS: i64 = 4;
 /// Keys that messages share.
 const KEYS: u64 = 30;
 /// No message waits longer than this for its delay, nor one that came back, in milliseconds.
@@ -101,9 +106,35 @@ pub fn operated() -> [Special; 5] {
 /// How many of them publishers of the load send to.
 pub const OPERATED_FED: usize = 2;
 
+/// What keeps the order of a key: two subscriptions of one stream, one of them with several consumers, and a queue. What
+/// a consumer gives back holds up its key.
+pub fn keyed() -> [Special; 3] {
+    let keyed = |name, consumers, reads: Option<&'static str>, in_turn| {
+        let traits = Traits { keyed: true, in_turn, ..Traits::default() };
+        let marked = Marked { key: 90, ..Marked::default() };
+        let (back_percent, reject_percent) = if in_turn { (10, 3) } else { (0, 0) };
+        Special { reads, marked, back_percent, reject_percent, ..special(name, consumers, traits) }
+    };
+    [
+        keyed("events-shared", 3, Some(EVENTS), true),
+        keyed("events-single", 1, Some(EVENTS), false),
+        keyed("ordered", 3, None, true),
+    ]
+}
+
+/// Deliveries in a second of a subscription whose partitions share one rate.
+const RATE: u64 = 100;
+
+/// A subscription of the same stream with a rate for all partitions together.
+pub fn rated() -> Special {
+    let traits = Traits { rate: Some(RATE), ..Traits::default() };
+    Special { reads: Some(EVENTS), back_percent: 10, ..special("events-rated", 2, traits) }
+}
+
 fn special(name: &'static str, consumers: usize, traits: Traits) -> Special {
-    let (dead, marked) = (None, Marked::default());
-    Special { name, consumers, traits, dead, marked, back_percent: 0, reject_percent: 0 }
+    let (dead, reads, marked) = (None, None, Marked::default());
+    let (back_percent, reject_percent) = (0, 0);
+    Special { name, consumers, traits, dead, reads, marked, back_percent, reject_percent }
 }
 
 /// What waits too long for a consumer.
@@ -207,11 +238,27 @@ impl Special {
             arguments.push(("x-message-deduplication", Argument::Truth(true)));
             arguments.push(("x-cache-ttl", number(ms)));
         }
+        if let Some(stream) = self.reads {
+            arguments.push(("x-queue-type", text("subscription")));
+            arguments.push(("x-stream", text(stream)));
+            arguments.push(("x-stream-offset", text("first")));
+        }
+        if self.traits.in_turn {
+            arguments.push(("x-order", text("key")));
+        }
+        if let Some(rate) = self.traits.rate {
+            arguments.push(("x-dequeue-rate", text(&format!("{rate}/s"))));
+        }
         if let Some(dead) = self.dead {
             arguments.push(("x-dead-letter-exchange", text("")));
             arguments.push(("x-dead-letter-routing-key", text(dead)));
         }
         arguments
+    }
+
+    /// The header in which a message says its key.
+    pub fn key_header(&self) -> &'static str {
+        if self.traits.keyed { "x-partition-key" } else { "x-deduplication-header" }
     }
 
     /// What the next message says of itself.

@@ -1,10 +1,15 @@
-//! `bench streams`: streams beside plain queues, in Millrace and in RabbitMQ, with messages of 1 KB.
+//! `bench streams`: streams beside plain queues, in Millrace and in RabbitMQ, with messages of 1 KB, and the logs of
+//! Kafka and Pulsar.
 //!
-//! How fast a stream is written, how fast one reader follows it, how fast one reads it from the disk after a restart,
+//! How fast a stream is written, how fast one reader follows it, how fast one reads it back,
 //! and what readers that wait at its end cost who writes. In Millrace also how fast one reader follows streams of
-//! several partitions.
+//! several partitions. Kafka and Pulsar are filled and read again by their own generators.
+
+mod jvm;
 
 use std::fmt::Write;
+
+use jvm::Peer;
 
 use super::generator::millrace;
 use super::{folder, port, report};
@@ -14,12 +19,14 @@ use crate::json::number;
 use crate::process::{output, target};
 
 const USAGE: &str = "cargo xtask bench streams [--messages N] [--seconds S] [--runs N] \
-                     [--broker millrace|rabbitmq]";
+                     [--broker millrace|rabbitmq|kafka|pulsar]";
 /// Of a stream's readers. RabbitMQ wants one.
 const PREFETCH: &[&str] = &["--prefetch", "10000", "--ack-every", "1000"];
 const STREAM: &[&str] = &["--argument", "x-queue-type=stream"];
 const FROM_FIRST: &[&str] = &["--consumer-argument", "x-stream-offset=first"];
 const PARTITIONS: &[u32] = &[1, 2, 4, 8, 16];
+/// Of a log that one reader reads back.
+const LOG_PARTITIONS: u32 = 4;
 const ALONE: &[&str] = &["--consumers", "0"];
 
 struct Options {
@@ -27,6 +34,7 @@ struct Options {
     seconds: u32,
     runs: usize,
     kinds: Vec<Kind>,
+    peers: Vec<Peer>,
 }
 
 /// What is measured in turn: its name, the words for the generator, and which of its figures count.
@@ -37,8 +45,19 @@ const LOADS: &[(&str, &[&[&str]], &str)] = &[
 ];
 
 pub(super) fn parse(words: &[String]) -> Result<impl FnOnce() -> Outcome, String> {
+    let options = options(words)?;
+    Ok(move || measure(&options))
+}
+
+/// Gets what a measurement needs, while there is a way to the outside.
+pub(super) fn install(words: &[String]) -> Outcome {
+    options(words)?.peers.iter().try_for_each(|peer| peer.install())
+}
+
+fn options(words: &[String]) -> Result<Options, String> {
     let kinds = vec![Kind::Millrace, Kind::RabbitMq];
-    let mut options = Options { messages: 1_000_000, seconds: 5, runs: 3, kinds };
+    let peers = vec![Peer::Kafka, Peer::KafkaSynced, Peer::Pulsar];
+    let mut options = Options { messages: 1_000_000, seconds: 5, runs: 3, kinds, peers };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let value = words.next().ok_or(USAGE)?;
@@ -47,11 +66,14 @@ pub(super) fn parse(words: &[String]) -> Result<impl FnOnce() -> Outcome, String
             "--messages" => options.messages = value.parse().map_err(bad)?,
             "--seconds" => options.seconds = value.parse().map_err(bad)?,
             "--runs" => options.runs = value.parse().map_err(bad)?,
-            "--broker" => options.kinds.retain(|kind| kind.word() == value),
+            "--broker" => {
+                options.kinds.retain(|kind| kind.word() == value);
+                options.peers.retain(|peer| peer.word() == value);
+            }
             _ => return Err(format!("{word}?\nusage: {USAGE}")),
         }
     }
-    Ok(move || measure(&options))
+    Ok(options)
 }
 
 fn measure(options: &Options) -> Outcome {
@@ -79,12 +101,15 @@ fn measure(options: &Options) -> Outcome {
             }
         }
         for (kind, runs) in options.kinds.iter().zip(&mut runs) {
-            tell(&mut text, *kind, name, median(runs));
+            tell(&mut text, kind.name(), name, median(runs));
         }
     }
     partitions(&mut text, options, &timed)?;
     for kind in &options.kinds {
         history(&mut text, *kind, options.messages)?;
+    }
+    for peer in &options.peers {
+        log(&mut text, *peer, options)?;
     }
     println!("\n{text}");
     let path = target().join("bench-streams.md");
@@ -109,25 +134,79 @@ fn partitions(text: &mut String, options: &Options, timed: &[&str]) -> Outcome {
         }
     }
     for (count, runs) in PARTITIONS.iter().zip(&mut runs) {
-        tell(text, kind, &format!("followed by one reader, {count} partitions"), median(runs));
+        tell(
+            text,
+            kind.name(),
+            &format!("followed by one reader, {count} partitions"),
+            median(runs),
+        );
     }
     Ok(())
 }
 
-/// What was written before a restart is read from the disk, by one reader and by four.
+/// What was written before a restart is read from the disk, by one reader and by four; in Millrace also from several
+/// partitions.
 fn history(text: &mut String, kind: Kind, messages: u64) -> Outcome {
-    let broker = Broker::start(kind, &folder(kind), port(kind))?;
-    let count = messages.to_string();
-    run(kind, &broker, &[ALONE, STREAM, &["--count", &count]].concat(), "confirm_rate")?;
-    broker.stop()?;
-    for (name, readers) in [("read from the disk", 1), ("read by four readers together", 4)] {
-        let broker = Broker::start_again(kind, &folder(kind), port(kind))?;
-        let (readers, count) = (readers.to_string(), (messages * readers).to_string());
-        let words = ["--publishers", "0", "--consumers", &readers, "--count", &count];
-        let words = [&words[..], STREAM, PREFETCH, FROM_FIRST].concat();
-        let figures = run(kind, &broker, &words, "consume_rate")?;
-        tell(text, kind, name, figures);
-        broker.stop()?;
+    let all: &[u32] = if kind == Kind::Millrace { &[1, LOG_PARTITIONS] } else { &[1] };
+    for partitions in all {
+        let broker = Broker::start(kind, &folder(kind), port(kind))?;
+        let count = messages.to_string();
+        let argument = format!("x-partitions={partitions}");
+        let stream: Vec<&str> = match partitions {
+            1 => STREAM.to_vec(),
+            _ => [STREAM, &["--argument", &argument]].concat(),
+        };
+        run(kind, &broker, &[ALONE, &stream, &["--count", &count]].concat(), "confirm_rate")?;
+        let mut filled = Some(broker);
+        for readers in if *partitions == 1 { &[1, 4][..] } else { &[1] } {
+            let broker = read_from(kind, filled.take())?;
+            let count = (messages * readers).to_string();
+            let consumers = readers.to_string();
+            let words = ["--publishers", "0", "--consumers", &consumers, "--count", &count];
+            let words = [&words[..], &stream, PREFETCH, FROM_FIRST].concat();
+            let figures = run(kind, &broker, &words, "consume_rate")?;
+            let name = match (partitions, readers) {
+                (1, 1) => "read back".to_string(),
+                (1, _) => format!("read by {readers} readers together"),
+                _ => format!("read back, {partitions} partitions"),
+            };
+            tell(text, kind.name(), &name, figures);
+            filled = Some(broker);
+        }
+        filled.map_or(Ok(()), Broker::stop)?;
+    }
+    Ok(())
+}
+
+/// Millrace is started again, so that nothing is in its memory. RabbitMQ goes on: for a while after a start it says that
+/// the node of its streams is down.
+fn read_from(kind: Kind, filled: Option<Broker>) -> Result<Broker, String> {
+    match (kind, filled) {
+        (Kind::RabbitMq, Some(broker)) => Ok(broker),
+        (_, filled) => {
+            filled.map_or(Ok(()), Broker::stop)?;
+            Broker::start_again(kind, &folder(kind), port(kind))
+        }
+    }
+}
+
+/// The same of a broker that has its own generator: a log is written, and read by one reader; of one partition and of
+/// several.
+fn log(text: &mut String, peer: Peer, options: &Options) -> Outcome {
+    for partitions in [1, LOG_PARTITIONS] {
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for _ in 0..options.runs {
+            let broker = peer.start()?;
+            let topic = format!("t{partitions}");
+            broker.topic(&topic, partitions)?;
+            written.push(broker.write(&topic, options.messages)?);
+            read.push(broker.read(&topic, options.messages)?);
+            broker.stop()?;
+        }
+        let of =
+            if partitions == 1 { "1 partition".into() } else { format!("{partitions} partitions") };
+        tell(text, peer.name(), &format!("written by its generator, {of}"), median(&mut written));
+        tell(text, peer.name(), &format!("read by one reader, {of}"), median(&mut read));
     }
     Ok(())
 }
@@ -145,8 +224,8 @@ fn median(runs: &mut [(f64, f64)]) -> (f64, f64) {
     runs.get(runs.len() / 2).copied().unwrap_or_default()
 }
 
-fn tell(text: &mut String, kind: Kind, name: &str, (rate, cpu_us): (f64, f64)) {
-    let row = format!("| {} | {name} | {rate:.0} | {cpu_us:.2} us |", kind.name());
+fn tell(text: &mut String, broker: &str, name: &str, (rate, cpu_us): (f64, f64)) {
+    let row = format!("| {broker} | {name} | {rate:.0} | {cpu_us:.2} us |");
     println!("{row}");
     let _ = writeln!(text, "{row}");
 }

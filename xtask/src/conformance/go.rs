@@ -123,8 +123,8 @@ fn install(log: &Path) -> Outcome {
 }
 
 fn run(target: &Target) -> Result<Vec<Case>, String> {
-    let mut test = target.command(900, binary());
-    test.current_dir(source()).args(["-test.v", "-test.timeout", "840s"]);
+    let mut test = target.command(450, binary());
+    test.current_dir(source()).args(["-test.v", "-test.timeout", "420s"]);
     if !target.skips.is_empty() {
         let names: Vec<String> = target.skips.iter().map(|name| format!("^{name}$")).collect();
         test.args(["-test.skip", &names.join("|")]);

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/broker", &["amqp", "planted", "machine", "cluster", "certificates", "oauth", "otlp"]),
     ("crates/client", &["amqp", "certificates"]),
     ("crates/service", &["client", "certificates"]),
-    ("crates/relay", &["amqp", "client", "service", "certificates"]),
+    ("crates/relay", &["planted", "amqp", "client", "service", "certificates"]),
     ("crates/worker", &["amqp", "client", "service", "certificates"]),
     (
         "crates/management",

@@ -7,12 +7,13 @@ import { role, session } from "../../core/session";
 import type { Holder } from "../../types";
 import { TextField } from "../../ui/fields";
 import { FormDialog, Opener } from "../../ui/form";
-import { connectionHref } from "../../ui/parts";
+import { Age, connectionHref } from "../../ui/parts";
 import { words } from "../../words";
 
 const TEXTS = words.held;
 
-export function HolderOf({ holder }: { holder: Holder }) {
+/** `isWhole`: also for how long, which no column beside it says. */
+export function HolderOf({ holder, isWhole = false }: { holder: Holder; isWhole?: boolean }) {
   const { connection, connection_name, user_provided_name, user, channel, consumer_tag, node } =
     holder;
   const [client] = (connection_name ?? "").split(" -> ");
@@ -35,6 +36,12 @@ export function HolderOf({ holder }: { holder: Holder }) {
       )}
       {user !== undefined && ` ${TEXTS.ofUser(user)}`}
       {client && ` → ${client}`} <span class="dim">({node})</span>
+      {isWhole && holder.held_since && (
+        <>
+          {", "}
+          {TEXTS.heldFor} <Age at={holder.held_since} />
+        </>
+      )}
     </p>
   );
 }

@@ -8,10 +8,26 @@ import { Loaded, Tag, connectionHref } from "../../ui/parts";
 import { Snippets } from "../../ui/snippets";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
+import { ConsumerState } from "./paused";
 
 const { heads } = words.consumers;
 
 export const keyOfConsumer = (it: Consumer): string => it.channel_details.name + it.consumer_tag;
+
+function rate(
+  id: "delivered" | "acked",
+  by: (it: Consumer) => number | undefined,
+): Column<Consumer> {
+  return {
+    id,
+    head: heads[id],
+    by,
+    cell: (it) => format.rate(by(it)),
+    isNumber: true,
+    isWide: true,
+    isExtra: id === "delivered",
+  };
+}
 
 export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
   { id: "tag", head: heads.tag, by: (it) => it.consumer_tag },
@@ -41,6 +57,9 @@ export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
     cell: (it) => (it.ack_required ? words.yes : <Tag tone="warn">{words.consumers.noAck}</Tag>),
     isWide: true,
   },
+  rate("delivered", (it) => it.message_stats?.deliver_details.rate),
+  rate("acked", (it) => it.message_stats?.ack_details.rate),
+  { id: "state", head: heads.state, cell: (it) => <ConsumerState of={it} /> },
 ];
 
 export function QueueConsumers({ queue }: { queue: Queue }) {

@@ -7,6 +7,7 @@ import { role } from "../../core/session";
 import type { Messages, Queue } from "../../types";
 import { Confirm } from "../../ui/confirm";
 import { words } from "../../words";
+import { purge, useUndo } from "./purged";
 
 interface Props {
   queue: Queue;
@@ -18,15 +19,16 @@ interface Props {
 export function Destroy({ queue, how, onClose, onDone }: Props) {
   const texts = words.queue[how];
   const { vhost, name } = queue;
-  const to =
-    how === "purge" ? path("queues", vhost, name, "contents") : path("queues", vhost, name);
+  const isUndoable = useUndo();
+  const act = (): Promise<unknown> =>
+    how === "purge" ? purge(queue, isUndoable) : change("DELETE", path("queues", vhost, name));
   return (
     <Confirm
       title={texts.title(name)}
       name={name}
       verb={texts.verb}
       done={texts.done(name)}
-      act={() => change("DELETE", to)}
+      act={act}
       onClose={onClose}
       onDone={onDone}
     >
@@ -37,6 +39,7 @@ export function Destroy({ queue, how, onClose, onDone }: Props) {
           queue.consumers ?? 0,
         )}
       </p>
+      {how === "purge" && <p>{words.queue.purge.undoText(isUndoable)}</p>}
       {role.value.peeks && <Sample vhost={vhost} name={name} />}
     </Confirm>
   );

@@ -45,7 +45,7 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
       <Content message={whole} />
       <h3>{TEXTS.about}</h3>
       <Facts of={factsOf(whole)} />
-      {whole.holder && <HolderOf holder={whole.holder} />}
+      {whole.holder && <HolderOf holder={whole.holder} isWhole />}
       <Values title={TEXTS.headers} of={whole.properties.headers ?? {}} />
       <Values title={TEXTS.properties} of={withoutHeaders(whole)} />
       <Deaths of={whole.dead_letter_history} />

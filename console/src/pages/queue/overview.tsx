@@ -31,7 +31,14 @@ export function QueueOverview({ queue }: { queue: Queue }) {
           of={[
             [facts.ready, format.count(live?.ready ?? queue.messages_ready)],
             [facts.unacked, format.count(live?.unacked ?? queue.messages_unacknowledged)],
-            [facts.oldest, <Oldest queue={queue} ready={queue.messages_ready ?? 0} />],
+            [
+              facts.oldest,
+              <Oldest
+                queue={queue}
+                ready={live?.ready ?? queue.messages_ready ?? 0}
+                at={queue.oldest_ready_at ?? null}
+              />,
+            ],
             [facts.in, format.rate(live?.inRate)],
             [facts.out, format.rate(live?.outRate)],
             [facts.consumers, format.count(live?.consumers ?? queue.consumers)],

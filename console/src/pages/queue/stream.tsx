@@ -1,21 +1,20 @@
 // What streams and subscriptions have beside queues: partitions, readers, and the place where a subscription goes on.
 
 import { useState } from "preact/hooks";
-import { ask, change, path } from "../../core/api";
+import { change, path } from "../../core/api";
 import * as format from "../../core/format";
 import { useQuery } from "../../core/query";
 import { role } from "../../core/session";
+import { now } from "../../core/visible";
 import { queues } from "../../live/stream";
-import type { Messages, Partition, Queue } from "../../types";
-import { useAct } from "../../ui/act";
-import { Choice, TextField } from "../../ui/fields";
+import type { Partition, Queue } from "../../types";
+import { TextField } from "../../ui/fields";
 import { RowForm } from "../../ui/form";
 import { ListCard } from "../../ui/list";
 import { Card, QueueLink } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
-import { messagesPath } from "./looked";
-import { placeOf, type How } from "./seek";
+import { Seek } from "./seeking";
 
 const TEXTS = words.stream;
 
@@ -40,12 +39,39 @@ export function StreamTab({ queue }: { queue: Queue }) {
 
 const PARTITION_COLUMNS: readonly Column<Partition>[] = [
   { id: "partition", head: TEXTS.partition, by: (it) => it.partition },
-  { id: "group", head: TEXTS.group, by: (it) => it.group },
+  { id: "group", head: TEXTS.group, by: (it) => it.group, isWide: true },
   {
     id: "leader",
     head: TEXTS.leader,
     by: (it) => it.leader,
     cell: (it) => it.leader ?? format.NOTHING,
+  },
+];
+
+const KEPT: Column<Partition> = {
+  id: "messages",
+  head: words.streams.heads.messages,
+  by: (it) => it.messages_ready,
+  isNumber: true,
+};
+
+const LAG_COLUMNS: readonly Column<Partition>[] = [
+  { id: "lag", head: TEXTS.lag, by: (it) => it.messages_ready, isNumber: true },
+  {
+    id: "age",
+    head: TEXTS.lagTime,
+    title: TEXTS.lagTimeTitle,
+    by: (it) => it.oldest_ready_at && -it.oldest_ready_at,
+    cell: (it) =>
+      it.messages_ready === 0 ? words.streams.caughtUp : format.ago(it.oldest_ready_at, now.value),
+    isNumber: true,
+  },
+  {
+    id: "unacked",
+    head: words.queues.columns.unacked,
+    by: (it) => it.messages_unacknowledged,
+    isNumber: true,
+    isWide: true,
   },
 ];
 
@@ -58,7 +84,7 @@ function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) 
       <Table
         id="p"
         label={TEXTS.partitions}
-        columns={PARTITION_COLUMNS}
+        columns={[...PARTITION_COLUMNS, ...(queue.type === "stream" ? [KEPT] : LAG_COLUMNS)]}
         rows={partitions}
         keyOf={(it) => String(it.partition)}
         empty={<p>{TEXTS.onePartition}</p>}
@@ -129,71 +155,5 @@ function Readers({ queue }: { queue: Queue }) {
       keyOf={(it) => it.name}
       empty={<p>{TEXTS.noSubscription}</p>}
     />
-  );
-}
-
-/** Sets a subscription to another place, after showing what it reads next. */
-function Seek({ queue }: { queue: Queue }) {
-  const [how, setHow] = useState<How>("first");
-  const [value, setValue] = useState("");
-  const [preview, setPreview] = useState<Messages | undefined>(undefined);
-  const { isBusy, run } = useAct();
-  const place = placeOf(how, value);
-  const { vhost, name } = queue;
-  const stream = String(queue.arguments["x-stream"] ?? "");
-  const isInPreview = role.value.peeks && (how === "first" || how === "offset");
-  const look = () =>
-    run(async () => {
-      const from = how === "offset" ? Number(value) + 1 : undefined;
-      setPreview(
-        await ask<Messages>(messagesPath(vhost, stream), { from, count: 5, truncate: 200 }),
-      );
-    });
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    if (place)
-      await run(
-        () => change("PUT", path("millrace", "queues", vhost, name, "position"), place),
-        TEXTS.sought(name),
-      );
-  };
-  const live = queues().find(vhost, name);
-  return (
-    <Card title={TEXTS.seek}>
-      <p>{TEXTS.seekText(format.count(live?.ready), format.count(live?.unacked))}</p>
-      <form class="row" onSubmit={(event) => void submit(event)}>
-        <Choice label={TEXTS.where} value={how} options={TEXTS.hows} onChoose={setHow} />
-        {(how === "offset" || how === "age" || how === "time") && (
-          <TextField
-            label={TEXTS.values[how]}
-            hint={TEXTS.hints[how]}
-            type={how === "time" ? "datetime-local" : "text"}
-            required
-            value={value}
-            onText={setValue}
-          />
-        )}
-        {isInPreview && (
-          <button type="button" disabled={isBusy || !place} onClick={() => void look()}>
-            {TEXTS.preview}
-          </button>
-        )}
-        <button type="submit" class="primary" disabled={isBusy || !place}>
-          {TEXTS.seekVerb}
-        </button>
-      </form>
-      {preview && (
-        <>
-          <p>{preview.items.length === 0 ? TEXTS.previewNothing : TEXTS.previewText}</p>
-          <ul class="sample">
-            {preview.items.map((it) => (
-              <li key={it.position}>
-                {it.routing_key} <code>{it.payload}</code>
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
-    </Card>
   );
 }

@@ -124,10 +124,6 @@ impl Declaration {
                     let (kind, vhost) = (Kind::Queue, self.vhost.clone());
                     return Err(Refusal::NotFound { kind, name, vhost }.into());
                 }
-                if let Some(argument) = self.not_with_partitions(catalog) {
-                    let value = "true".to_owned();
-                    return Err(DeclareError::NotImplemented { argument, value });
-                }
                 if agreed >= Version::STREAMS {
                     return Ok(());
                 }
@@ -136,13 +132,6 @@ impl Declaration {
                 Err(DeclareError::NotImplemented { argument: known::TYPE, value })
             }
         }
-    }
-
-    /// What a subscription of a stream with several partitions is refused.
-    fn not_with_partitions(&self, catalog: &Catalog) -> Option<&'static str> {
-        let is_single = self.arguments.find(known::SINGLE_ACTIVE) == Some(&Value::Bool(true));
-        let has_several = self.stream(catalog).is_some_and(|stream| stream.partition_count() > 1);
-        (is_single && has_several).then_some(known::SINGLE_ACTIVE)
     }
 
     /// What is kept by several nodes is durable, shared and stays.

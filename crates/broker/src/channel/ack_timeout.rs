@@ -35,7 +35,7 @@ impl Marks {
     }
 
     /// When it was out at the latest. None: it came since the last mark.
-    fn out_since(&self, tag: u64) -> Option<Duration> {
+    pub(crate) fn out_since(&self, tag: u64) -> Option<Duration> {
         let place = self.0.partition_point(|(_, known)| *known <= tag);
         self.0.get(place).map(|(at, _)| *at)
     }

@@ -54,6 +54,7 @@ pub(crate) fn split<'c, 's>(
         ack_timeout,
         reply_addresses,
         counts,
+        traffic: _,
         spans,
         resumable: _,
         outbound: _,
@@ -112,7 +113,7 @@ impl<'s> Caller<'_, 's> {
     #[inline]
     pub(crate) fn settle(&mut self, consumers: &mut Consumers, run: &Run, outcome: Outcome) {
         self.requests.settles.add(run, outcome);
-        consumers.settled(run.source.consumer, run.count);
+        consumers.settled(run.source.consumer, run.count, outcome);
         self.tell_settled(run, outcome);
     }
 

@@ -3,7 +3,7 @@
 use amqp::{Method, ReplyCode, basic};
 use cluster::Request;
 use machine::limits::CONSUMER_WEIGHT_MAX;
-use machine::{AttachError, ConsumerSpec, Partition, Queue, QueueType, StreamOffset};
+use machine::{AttachError, ConsumerSpec, Partition, Queue, QueueType, StreamOffset, Weight};
 
 use super::caller::Caller;
 use super::deliver::Deliveries;
@@ -139,7 +139,8 @@ impl Deliveries {
         how: How,
         consume: &basic::Consume<'_>,
     ) -> Attaching {
-        let number = consumers.draw();
+        let may_grow = matches!(queue.queue_type(), QueueType::Stream | QueueType::Subscription);
+        let number = if may_grow { consumers.draw_row() } else { consumers.draw() };
         let source = Source { group: queue.group, queue: queue.id, consumer: number };
         let room = self.room();
         let credit = consumers.add(caller.at, &tag, source, consume.no_ack, self.prefetch, room);
@@ -147,9 +148,13 @@ impl Deliveries {
         let spec = spec_of(credit, how, consume);
         if let Some(consumer) = consumers.find_mut(number) {
             consumer.is_single_active = is_single_active(queue);
+            consumer.is_one_of_all = is_one_of_all(queue);
             consumer.is_reading = how.start.is_some();
             consumer.spec = spec;
             consumer.takes_all = consume.arguments.find(offset::PARTITION).is_none();
+        }
+        if is_measured(queue, how, consume) {
+            consumers.measure(number, caller.step.now);
         }
         ask_to_attach(caller, source, spec);
         let (queue, no_wait) = (queue.name.clone(), consume.no_wait);
@@ -175,9 +180,13 @@ impl Deliveries {
         for member in &members {
             if let Some(consumer) = consumers.find_mut(*member) {
                 consumer.is_single_active = is_single_active(queue);
+                consumer.is_one_of_all = is_one_of_all(queue);
                 consumer.is_reading = how.start.is_some();
                 (consumer.spec, consumer.takes_all) = (spec, takes_all);
             }
+        }
+        if is_measured(queue, how, consume) {
+            consumers.measure(number, caller.step.now);
         }
         if let Some(first) = consumers.find(number) {
             ask_to_attach(caller, first.source, spec);
@@ -306,7 +315,7 @@ impl Deliveries {
         caller: &mut Caller<'_, '_>,
         replies: &mut Replies,
         addresses: &mut ReplyAddresses,
-        consumers: &Consumers,
+        consumers: &mut Consumers,
         cancel: &basic::Cancel<'_>,
     ) -> Option<Detaching> {
         let tag = cancel.consumer_tag;
@@ -320,6 +329,7 @@ impl Deliveries {
             return None;
         };
         let waiting = Waiting::Channel(caller.at);
+        consumers.end_telling(number);
         ask_to_detach(caller, source, waiting, false);
         let mut left = consumers.members(number);
         left.retain(|member| *member != number);
@@ -382,7 +392,7 @@ struct How {
     priority: i32,
     /// Of a stream: where it begins.
     start: Option<StreamOffset>,
-    weight: u16,
+    weight: Weight,
 }
 
 fn spec_of(
@@ -391,7 +401,16 @@ fn spec_of(
     consume: &basic::Consume<'_>,
 ) -> ConsumerSpec {
     let (no_ack, exclusive) = (consume.no_ack, consume.exclusive);
-    ConsumerSpec { credit, no_ack, exclusive, priority, start, weight }
+    ConsumerSpec {
+        credit,
+        no_ack,
+        exclusive,
+        priority,
+        start,
+        weight,
+        generation: 0,
+        is_paused: false,
+    }
 }
 
 /// The partitions that a consumer wants: all, or the one that it names.
@@ -406,6 +425,14 @@ fn partitions(
         return Ok(all.collect());
     }
     let wanted = value.integer().and_then(|number| u16::try_from(number).ok());
+    if is_one_of_all(queue) && queue.partition_count() > 1 {
+        let problem = ": the queue has one active consumer for all partitions";
+        return Err(invalid(caller, &queue.name, offset::PARTITION, problem));
+    }
+    if is_assigned(queue) {
+        let problem = ": the queue assigns its partitions to its consumers";
+        return Err(invalid(caller, &queue.name, offset::PARTITION, problem));
+    }
     let one: Vec<_> = all.filter(|(_, index)| Some(*index) == wanted).collect();
     if one.is_empty() {
         let problem = format!(": it has the partitions 0 to {}", queue.partition_count() - 1);
@@ -443,6 +470,12 @@ fn is_single_active(queue: &Queue) -> bool {
     features.is_some_and(|features| features.single_active || features.assignment.is_some())
 }
 
+/// Whether one consumer is active for all partitions that there are or will be.
+fn is_one_of_all(queue: &Queue) -> bool {
+    let features = queue.features();
+    features.is_some_and(|features| features.single_active && features.assignment.is_some())
+}
+
 /// `x-priority`: any integer; what does not fit counts as the nearest that does.
 fn priority(
     caller: &Caller<'_, '_>,
@@ -458,16 +491,27 @@ fn priority(
     Ok(i32::try_from(nearest).expect("it was clamped"))
 }
 
-/// `x-weight`, of who consumes a subscription whose partitions are assigned. 0: it says none, or nobody asks for it.
+/// Whether it is found out what a consumer can do: it does not say so, and what it is given it has to settle.
+fn is_measured(queue: &Queue, how: How, consume: &basic::Consume<'_>) -> bool {
+    is_assigned(queue) && how.weight == Weight::Unknown && !consume.no_ack
+}
+
+/// Whether a partition of the queue is one consumer's at a time.
+fn is_assigned(queue: &Queue) -> bool {
+    queue.features().is_some_and(|it| it.assignment.is_some() && !it.single_active)
+}
+
+/// `x-weight`, of who consumes a subscription whose partitions are assigned.
 fn weight(
     caller: &Caller<'_, '_>,
     queue: &Queue,
     consume: &basic::Consume<'_>,
-) -> Result<u16, Failure> {
-    let is_assigned = queue.features().is_some_and(|features| features.assignment.is_some());
-    let Some(value) = consume.arguments.find(WEIGHT).filter(|_| is_assigned) else { return Ok(0) };
+) -> Result<Weight, Failure> {
+    let said = consume.arguments.find(WEIGHT).filter(|_| is_assigned(queue));
+    let Some(value) = said else { return Ok(Weight::Unknown) };
     let weight = value.integer().and_then(|number| u16::try_from(number).ok());
-    weight.filter(|weight| (1..=CONSUMER_WEIGHT_MAX).contains(weight)).ok_or_else(|| {
+    let weight = weight.filter(|weight| (1..=CONSUMER_WEIGHT_MAX).contains(weight));
+    weight.map(Weight::Said).ok_or_else(|| {
         let problem = format!(": \"expected 1 to {CONSUMER_WEIGHT_MAX}\"");
         invalid(caller, &queue.name, WEIGHT, &problem)
     })

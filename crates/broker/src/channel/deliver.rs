@@ -289,6 +289,41 @@ impl Deliveries {
         self.ages.look(now, &self.unacked, timeout)
     }
 
+    /// Since when consumers hold their oldest messages at least, by their numbers. `None`: since the last look, or for
+    /// longer than is looked for. Times count from when the connection began.
+    pub(crate) fn held_since(&self) -> BTreeMap<u64, Option<Duration>> {
+        let mut oldest = BTreeMap::new();
+        for run in self.unacked.runs().take(limits::DESCRIBED_RUNS_MAX) {
+            oldest.entry(run.source.consumer).or_insert_with(|| self.ages.out_since(run.first_tag));
+        }
+        oldest
+    }
+
+    /// Since when each of these messages is out with this consumer, or was fetched in its name: by queue and number, in
+    /// order. As for [`Self::held_since`]; what is not found in time is not told.
+    pub(crate) fn messages_held_since(
+        &self,
+        consumer: u64,
+        messages: &BTreeSet<(QueueId, u64)>,
+        mut told: impl FnMut((QueueId, u64), Duration),
+    ) {
+        let runs = self.unacked.runs().take(limits::DESCRIBED_RUNS_MAX);
+        for run in runs.filter(|run| run.source.consumer == consumer) {
+            // What came since the last mark is behind all that came before.
+            if self.ages.out_since(run.first_tag).is_none() {
+                return;
+            }
+            let (queue, first) = (run.source.queue, run.first_seq);
+            for (queue, seq) in
+                messages.range((queue, first)..(queue, first + u64::from(run.count)))
+            {
+                if let Some(since) = self.ages.out_since(run.first_tag + (seq - first)) {
+                    told((*queue, *seq), since);
+                }
+            }
+        }
+    }
+
     /// The consumers of a channel at its end: those that go before what it holds is given back, and those that go
     /// after.
     ///

@@ -173,8 +173,10 @@ impl Publishing {
             && let Some(asked) = self.seen.find(message.properties)
             && !publishers.routes.at(place).dedups
         {
-            let Publishers { routes, unfinished, touched, .. } = publishers;
+            let Publishers { routes, exchanges, unfinished, touched, .. } = publishers;
             let route = placed(routes.at(place), caller.requests, &message);
+            let exchange = || destination_texts(message.destination).0;
+            exchanges.count(routes.exchange(place), exchange, route.queue_count);
             return self.store(caller, unfinished, touched, &route, &asked, message);
         }
         self.look_at(caller, publishers, replies, known, message)
@@ -193,25 +195,28 @@ impl Publishing {
         if !std::mem::replace(&mut self.is_counted, true) {
             publishers.count += 1;
         }
-        let Publishers { routes, chance, unfinished, touched, count: _ } = publishers;
+        let Publishers { routes, exchanges, chance, unfinished, touched, count: _ } = publishers;
         let properties = Properties::decode(message.properties)?;
         let chance = chance.draw();
-        let found = route::find(caller, routes, known, message.destination, &properties, chance)?;
+        let caches = (&mut *routes, &mut *exchanges);
+        let found = route::find(caller, caches, known, message.destination, &properties, chance)?;
         let inspected = inspect(caller.client, replies, &properties, message.properties)?;
         self.seen.note(message.properties, &inspected);
         let Inspected { mut asked, properties: amended, keys } = inspected;
         let found = found.with_keys(caller, message.destination, &keys, &properties, chance)?;
         let raw = amended.as_deref().unwrap_or(message.properties);
         let message = Message { properties: raw, ..message };
-        let route = match &found {
-            Found::Cached(place) => routes.at(*place),
-            Found::Own(route) => route,
+        let name = destination_texts(message.destination).0;
+        let (route, exchange) = match &found {
+            Found::Cached(place) => (routes.at(*place), routes.exchange(*place)),
+            Found::Own(route) => (route, exchanges.place(name)),
             Found::ReplyAddress => {
                 self.reply(caller, touched, &message);
                 return Ok(());
             }
         };
         let route = placed(route, caller.requests, &message);
+        exchanges.count(exchange, || name, route.queue_count);
         if route.dedups || asked.delay_ms.is_some() {
             asked.key = attributes::key(&properties);
         }

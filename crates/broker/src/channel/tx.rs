@@ -163,7 +163,7 @@ impl Tx {
                 caller.settle(consumers, run, *outcome);
                 continue;
             }
-            consumers.settled(run.source.consumer, run.count);
+            consumers.settled(run.source.consumer, run.count, *outcome);
             caller.tell_settled(run, *outcome);
             let group = run.source.group;
             let place = groups.iter().position(|(known, _, _)| *known == group);

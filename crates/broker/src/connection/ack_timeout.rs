@@ -29,12 +29,12 @@ impl AckTimeout {
         }
     }
 
-    /// Plans a look at what is out, if something may be that may not be for ever.
+    /// Plans a look at what is out, if something may be: also where it may be for ever, it is said since when it is.
     #[inline]
     pub(crate) fn plan(&mut self, now: Instant) {
-        if let (None, true, Some(shortest)) = (self.look_at, self.holds_unacked, self.shortest) {
-            let pause = (shortest / 4).clamp(limits::LOOK_SHORTEST, limits::LOOK_LONGEST);
-            self.look_at = Some(now + pause);
+        if let (None, true) = (self.look_at, self.holds_unacked) {
+            let pause = self.shortest.map_or(limits::LOOK_LONGEST, |shortest| shortest / 4);
+            self.look_at = Some(now + pause.clamp(limits::LOOK_SHORTEST, limits::LOOK_LONGEST));
         }
     }
 

@@ -6,15 +6,20 @@
 //! back (`deliveries`), so that none starves while another's queue is empty.
 //!
 //! A consumer of a queue with several partitions is one consumer for each of them, of which the first leads: the prefetch
-//! is theirs together (`lending`).
+//! is theirs together (`lending`). Where one consumer is active for all of them, it gets credit once it is elected
+//! (`elected`). Where partitions are shared out among consumers, it is found out what each can do (`capacity`).
 
+mod capacity;
+mod elected;
 mod lending;
 
 use std::collections::BTreeMap;
 
 use machine::limits::PARTITIONS_MAX;
-use machine::{ConsumerSpec, Partition, QueueId, StreamOffset};
+use machine::{ConsumerSpec, Outcome, Partition, QueueId, StreamOffset};
 
+use self::capacity::Capacities;
+use self::elected::Elected;
 use self::lending::Lending;
 use crate::channel::unacked::Source;
 use crate::connection::tickets::ChannelRef;
@@ -40,6 +45,10 @@ pub(crate) struct Consumer {
     pub(crate) no_ack: bool,
     /// Its queue serves one consumer at a time.
     pub(crate) is_single_active: bool,
+    /// Its queue serves one for all partitions together: as soon as it has several.
+    pub(crate) is_one_of_all: bool,
+    /// Its client has cancelled it.
+    is_ending: bool,
     /// It reads a stream: what it is done with is credit, and nothing goes back.
     pub(crate) is_reading: bool,
     /// Of several partitions the one that it gets messages of, counted from 0. None: its queue has one.
@@ -48,6 +57,8 @@ pub(crate) struct Consumer {
     pub(crate) lead: u64,
     /// As its queue was asked to serve it.
     pub(crate) spec: ConsumerSpec,
+    /// An operator has paused it.
+    pub(crate) pause: Option<ConsumerPause>,
     /// It wants all partitions that there are: not one that it named.
     pub(crate) takes_all: bool,
     /// What went back of it is not all that was on its way: what is behind goes back as well, so that it comes again
@@ -56,6 +67,9 @@ pub(crate) struct Consumer {
     /// Messages it may hold; 0 is no limit.
     limit: u32,
     held: u32,
+    /// Messages sent to it, and those of them that it acked.
+    pub(crate) delivered: u64,
+    pub(crate) acked: u64,
     /// Credit given and not used.
     granted: u32,
     /// The size of its messages on the wire, averaged; 0 is unknown.
@@ -117,6 +131,7 @@ impl Consumer {
 
     /// Counts a delivery of which the client gets `taken` messages of `bytes` in all.
     fn delivered(&mut self, count: u32, taken: u32, bytes: u64) {
+        self.delivered += u64::from(taken);
         self.granted = self.granted.saturating_sub(count);
         self.is_returning = self.granted > 0 && (self.is_returning || taken < count);
         if !self.no_ack {
@@ -130,6 +145,14 @@ impl Consumer {
             };
         }
     }
+}
+
+/// A consumer that an operator has paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerPause {
+    pub by: String,
+    /// Since when, milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// The bound that a consumer shares with its channel.
@@ -165,6 +188,8 @@ pub(crate) struct Consumers {
     drawn: u64,
     /// Of those with several partitions, by the consumer that leads: what they share.
     lending: BTreeMap<u64, Lending>,
+    elected: Elected,
+    capacities: Capacities,
     /// Consumers of partitions behind the first.
     followers: u64,
     /// Bytes that each without a prefetch should have on their way now.
@@ -180,6 +205,8 @@ impl Default for Consumers {
             all: BTreeMap::new(),
             drawn: 0,
             lending: BTreeMap::new(),
+            elected: Elected::default(),
+            capacities: Capacities::default(),
             followers: 0,
             window_bytes,
             dirty: Vec::new(),
@@ -213,14 +240,19 @@ impl Consumers {
             source,
             no_ack,
             is_single_active: false,
+            is_one_of_all: false,
+            is_ending: false,
             is_reading: false,
             partition: None,
             lead: source.consumer,
             spec: ConsumerSpec::default(),
+            pause: None,
             takes_all: true,
             is_returning: false,
             limit,
             held: 0,
+            delivered: 0,
+            acked: 0,
             granted: 0,
             message_bytes: 0,
             is_attached: false,
@@ -234,8 +266,9 @@ impl Consumers {
     }
 
     /// Numbers for the consumers of as many partitions as there can be: those of one consumer are in a row, by which the
-    /// leaders of partitions know them. Gives that of partition 0.
-    fn draw_row(&mut self) -> u64 {
+    /// leaders of partitions know them. Gives that of partition 0. A consumer of a queue that may get more partitions has
+    /// such a number.
+    pub(crate) fn draw_row(&mut self) -> u64 {
         let first = self.draw();
         self.drawn += u64::from(PARTITIONS_MAX) - 1;
         first
@@ -299,11 +332,9 @@ impl Consumers {
         let (channel, tag) = (leader.channel, leader.tag().to_owned());
         let (how, spec) = ((leader.no_ack, leader.limit), leader.spec);
         let (is_single_active, is_reading) = (leader.is_single_active, leader.is_reading);
+        let is_one_of_all = leader.is_one_of_all;
         let held = leader.held;
-        if !self.lending.contains_key(&lead) {
-            let lending = Lending::of_one(self.draw_row(), lead, held);
-            self.lending.insert(lead, lending);
-        }
+        self.lending.entry(lead).or_insert_with(|| Lending::of_one(lead, lead, held));
         if let Some(leader) = self.all.get_mut(&lead) {
             leader.partition.get_or_insert(0);
         }
@@ -321,6 +352,7 @@ impl Consumers {
                 let start = spec.start.map(|_| StreamOffset::First);
                 consumer.spec = ConsumerSpec { credit: 0, start, ..spec };
                 consumer.is_single_active = is_single_active;
+                consumer.is_one_of_all = is_one_of_all;
                 consumer.is_reading = is_reading;
             }
             self.followers += 1;
@@ -359,6 +391,7 @@ impl Consumers {
                 consumer.is_attached = true;
             }
         }
+        self.tell_from_now_on(number);
         self.mark(number);
     }
 
@@ -389,6 +422,28 @@ impl Consumers {
         self.all.len() as u64 - self.followers
     }
 
+    /// Whether its queue has it: then it can be paused.
+    pub(crate) fn is_attached(&self, number: u64) -> bool {
+        self.all.get(&number).is_some_and(|it| it.is_attached && !it.is_over)
+    }
+
+    /// It is paused, or goes on. Where its queue, with all partitions, is to hear it; nowhere if it was so already.
+    pub(crate) fn pause(&mut self, number: u64, pause: Option<ConsumerPause>) -> Vec<Source> {
+        let is_paused = pause.is_some();
+        match self.all.get_mut(&number) {
+            Some(consumer) if consumer.pause.is_some() != is_paused => consumer.pause = pause,
+            Some(_) | None => return Vec::new(),
+        }
+        let mut sources = Vec::new();
+        for member in self.members(number) {
+            if let Some(consumer) = self.all.get_mut(&member) {
+                consumer.spec.is_paused = is_paused;
+                sources.push(consumer.source);
+            }
+        }
+        sources
+    }
+
     pub(crate) fn find(&self, number: u64) -> Option<&Consumer> {
         self.all.get(&number)
     }
@@ -399,6 +454,8 @@ impl Consumers {
 
     /// With all of its partitions, if it leads.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Consumer> {
+        self.forget_telling(number);
+        self.forget_capacity(number);
         let members =
             self.lending.remove(&number).map_or_else(Vec::new, |lending| lending.numbers());
         for member in members.into_iter().filter(|member| *member != number) {
@@ -411,6 +468,8 @@ impl Consumers {
     /// One whose queue serves it no more. The other partitions of its queue may have messages for theirs on the way.
     pub(crate) fn forget(&mut self, number: u64) {
         let Some(consumer) = self.all.remove(&number) else { return };
+        self.forget_telling(number);
+        self.forget_capacity(number);
         self.followers -= u64::from(consumer.lead != number);
         if let Some(lending) = self.lending.get_mut(&consumer.lead) {
             lending.remove(number);
@@ -429,8 +488,12 @@ impl Consumers {
 
     /// `count` messages of it were settled.
     #[inline]
-    pub(crate) fn settled(&mut self, number: u64, count: u32) {
+    pub(crate) fn settled(&mut self, number: u64, count: u32, outcome: Outcome) {
         if let Some(consumer) = self.all.get_mut(&number) {
+            if outcome == Outcome::Done {
+                consumer.acked += u64::from(count);
+                self.capacities.done(consumer.lead, count);
+            }
             consumer.held = consumer.held.saturating_sub(count);
             if consumer.partition.is_some()
                 && let Some(lending) = self.lending.get_mut(&consumer.lead)
@@ -473,6 +536,9 @@ impl Consumers {
                 continue;
             }
             let Some(room) = room(consumer.channel) else { continue };
+            if self.lending.contains_key(&number) && self.elected.holds_back(consumer) {
+                continue;
+            }
             if let Some(lending) = self.lending.get_mut(&number) {
                 lending.grant(&mut self.all, room, self.window_bytes, &mut granted);
                 continue;
@@ -527,7 +593,7 @@ mod tests {
         consumers.delivered(1, 10, 10, 1000);
         consumers.mark(1);
         assert_eq!(granted(&mut consumers, FREE), 0);
-        consumers.settled(1, 4);
+        consumers.settled(1, 4, Outcome::Done);
         assert_eq!(granted(&mut consumers, FREE), 4);
     }
 
@@ -563,7 +629,7 @@ mod tests {
         let full = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX };
         assert_eq!(consumers.add(CHANNEL, "a", source(1), false, 0, full), 0);
         consumers.attached(1);
-        consumers.settled(1, 1);
+        consumers.settled(1, 1, Outcome::Done);
         let room = ChannelRoom { prefetch: 0, consumed: 0, unacked: limits::UNACKED_MAX - 5 };
         assert_eq!(granted(&mut consumers, room), 5);
     }
@@ -595,7 +661,7 @@ mod tests {
     #[test]
     fn a_queue_that_grows_again_and_again_gives_each_partition_a_consumer_and_takes_nobodys() {
         let mut consumers = Consumers::default();
-        let alone = consumers.draw();
+        let alone = consumers.draw_row();
         consumers.add(CHANNEL, "a", source(alone), false, 10, FREE);
         consumers.attached(alone);
         let other: Vec<u64> = (0..20).map(|_| consumers.draw()).collect();
@@ -610,6 +676,9 @@ mod tests {
                     consumers.grown(number, true);
                 }
                 let members = consumers.members(lead);
+                // Leaders know the partitions of one consumer by that.
+                let in_a_row: Vec<u64> = (0..count.into()).map(|index| lead + index).collect();
+                assert_eq!(members, in_a_row);
                 let of = members.iter().map(|it| consumers.find(*it).unwrap().partition.unwrap());
                 assert_eq!(of.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
             }

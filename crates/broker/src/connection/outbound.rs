@@ -120,6 +120,7 @@ fn bytes_of(answer: &Answer) -> usize {
         | Answer::Appended { .. }
         | Answer::AppendFailed { .. }
         | Answer::Cancelled { .. }
+        | Answer::Elected { .. }
         | Answer::Alarms(_)
         | Answer::Admitted { .. }
         | Answer::Leaving(_)
@@ -128,6 +129,7 @@ fn bytes_of(answer: &Answer) -> usize {
         | Answer::Attached { .. }
         | Answer::Detached { .. }
         | Answer::Purged { .. }
+        | Answer::Withheld { .. }
         | Answer::Status { .. }
         | Answer::Described { .. }
         | Answer::Peeked { .. }

@@ -26,6 +26,8 @@ pub(crate) enum Waiting {
     Channel(ChannelRef),
     /// The consumer of a partition that its queue has got meanwhile.
     Partition { consumer: u64 },
+    /// The consumer of a partition that is told its generation.
+    Elected { consumer: u64, generation: u64 },
     /// A consumer of a closed channel to be forgotten.
     Forget { consumer: u64 },
     /// The end of the session.

@@ -231,11 +231,13 @@ impl Retrier {
             | Answer::Delivered(_)
             | Answer::Leaving(_)
             | Answer::Purged { .. }
+            | Answer::Withheld { .. }
             | Answer::Status { .. }
             | Answer::Described { .. }
             | Answer::Closed { .. }
             | Answer::Admitted { .. }
             | Answer::Cancelled { .. }
+            | Answer::Elected { .. }
             | Answer::SessionEnded { .. } => {}
         }
     }

@@ -16,11 +16,13 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::credentials::Credentials;
 use super::describe::Connections;
+use super::exchange_meters::ExchangeMeters;
 use super::places::Places;
 use super::reply_to::Registry;
 use super::traces::Traces;
 use crate::config::Config;
 use crate::dead_letter::DeadLetterMetrics;
+use crate::exchange_counts::ExchangeTotals;
 use crate::limits;
 use crate::logins::Address;
 use crate::metrics::Metrics;
@@ -56,6 +58,7 @@ pub struct Broker {
     pub(super) traces: Traces,
     /// Who may be asked what it is doing.
     pub(crate) connections: Arc<Connections>,
+    pub(super) exchanges: ExchangeMeters,
 }
 
 /// What a broker asks or tells outside of the cluster.
@@ -118,6 +121,7 @@ impl Broker {
             secret,
             accepted: AtomicU64::new(0),
             traces: Traces::default(),
+            exchanges: ExchangeMeters::default(),
             connections: Arc::default(),
         }))
     }
@@ -147,6 +151,15 @@ impl Broker {
     /// The open connections, to be asked what they are doing.
     pub fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    /// What clients of this node have published since it started: vhost, exchange, and how much. `is_there` says whether
+    /// there still is such an exchange.
+    pub fn exchange_totals(
+        &self,
+        is_there: impl Fn(&str, &str) -> bool,
+    ) -> Vec<(Arc<str>, Arc<str>, ExchangeTotals)> {
+        self.exchanges.totals(is_there)
     }
 
     /// What users and vhosts have on this node.

@@ -21,6 +21,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::broker::Broker;
 use super::describe::Ear;
+use super::exchange_meters::OwnMeters;
 use super::place::Place;
 use super::reply_to::Replies;
 use crate::metrics::Metrics;
@@ -43,6 +44,7 @@ pub(crate) struct Connection<S> {
     broker: Arc<Broker>,
     replies: Replies,
     counted: Counted,
+    meters: OwnMeters,
     /// Whether its client has logged in.
     is_in: bool,
 }
@@ -161,7 +163,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (of_all, load) = (Arc::clone(&broker), Load::default());
         let counted = Counted { broker: of_all, session: ear.session, load, blocked: None };
         let driver = Driver::new(session, broker.config.write_stall);
-        Self { stream, driver, answers, ear, broker, replies, counted, is_in: false }
+        Self {
+            stream,
+            driver,
+            answers,
+            ear,
+            broker,
+            replies,
+            counted,
+            meters: OwnMeters::default(),
+            is_in: false,
+        }
     }
 
     /// Runs until one side ends. Its place is told how the login goes.
@@ -173,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let spans = self.driver.last_spans(Instant::now());
         self.broker.tell_spans(spans);
         if self.is_in {
-            let line = self.driver.session().describe_line(0);
+            let line = self.driver.describe_line();
             let names = [line.user.as_str(), &line.vhost, &line.client];
             let event = || connection_event("connection.closed", &self.ear, names);
             self.broker.tell_event(event);
@@ -212,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut channels = 0;
         let mut answered = Vec::new();
         let mut replied = Vec::new();
-        let mut told;
+        let (mut told, mut pauses);
         let broker = Arc::clone(&self.broker);
         let mut lingering = None;
         let mut verifying: Verifying = Box::pin(std::future::pending());
@@ -266,12 +278,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 () = self.ear.asked() => {
                     self.driver.look_at_writes(Instant::now());
-                    match self.ear.answer(self.driver.session(), self.driver.waiting_bytes()) {
+                    let orders = self.ear.answer(&self.driver);
+                    pauses = orders.pauses;
+                    match orders.close {
                         Some(reason) => {
                             told = reason;
                             Input::Close(&told)
                         }
-                        None => continue,
+                        None if pauses.is_empty() => continue,
+                        None => Input::Pause(&mut pauses),
                     }
                 }
             };
@@ -294,7 +309,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Err(end) = stepped {
                 return end;
             }
-            broker.metrics.take(self.driver.counts());
+            self.driver.tell_counts(&broker.metrics);
+            let (vhost, published) = self.driver.exchanges();
+            self.meters.add(&broker.exchanges, vhost, published);
             if channels != self.driver.session().channel_count() {
                 channels = self.driver.session().channel_count();
                 broker.population.lock().set_channels(self.ear.session, channels);

@@ -8,21 +8,22 @@
 //!
 //! A connection that waits for a shard hears nothing meanwhile; one whose client takes no bytes does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use machine::SessionId;
+use machine::{QueueId, SessionId};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection_id::ConnectionId;
 use crate::limits;
-use crate::session::Session;
+use crate::session::PauseOrder;
 use crate::session::describe::{
     ChannelDescription, ConnectionDescription, ConnectionLine, ConsumerDescription,
 };
+use crate::session::driver::Driver;
 
 /// The open connections of a node, each with what it is asked.
 #[derive(Debug, Default)]
@@ -73,6 +74,9 @@ async fn within<T>(
     }
 }
 
+/// Since when messages are held: by queue and number, milliseconds since 1970.
+pub type HeldSince = BTreeMap<(QueueId, u64), u64>;
+
 /// What a connection is asked, and where its answer goes.
 #[derive(Debug)]
 pub(crate) enum Question {
@@ -80,8 +84,20 @@ pub(crate) enum Question {
     Connection(oneshot::Sender<ConnectionDescription>),
     Channel(u16, oneshot::Sender<Option<ChannelDescription>>),
     Consumer(u16, String, oneshot::Sender<Option<ConsumerDescription>>),
+    /// Since when it holds messages in the name of a consumer.
+    Held(u64, BTreeSet<(QueueId, u64)>, oneshot::Sender<HeldSince>),
     /// An operator wants it to end, for this reason.
     Close(String, oneshot::Sender<()>),
+    /// An operator pauses a consumer, or lets it go on: whether it was paused before.
+    Pause(PauseOrder, oneshot::Sender<Option<bool>>),
+}
+
+/// What operators want of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    /// It is to end, for this reason.
+    pub(crate) close: Option<String>,
+    pub(crate) pauses: Vec<PauseOrder>,
 }
 
 impl Question {
@@ -92,25 +108,41 @@ impl Question {
             Self::Connection(reply) => !reply.is_closed(),
             Self::Channel(_, reply) => !reply.is_closed(),
             Self::Consumer(_, _, reply) => !reply.is_closed(),
+            Self::Held(_, _, reply) => !reply.is_closed(),
             Self::Close(_, reply) => !reply.is_closed(),
+            Self::Pause(_, reply) => !reply.is_closed(),
         }
     }
 
-    /// Who asked may have gone: nobody is left to tell then. Gives the reason to end, if that is what was asked.
-    fn answer(self, session: &Session, waiting_bytes: usize) -> Option<String> {
+    /// Who asked may have gone: nobody is left to tell then. What is to be done goes to `orders`.
+    fn answer(self, driver: &Driver, orders: &mut Orders) {
+        let session = driver.session();
         match self {
-            Self::Line(reply) => drop(reply.send(session.describe_line(waiting_bytes))),
-            Self::Connection(reply) => drop(reply.send(session.describe(waiting_bytes))),
+            Self::Line(reply) => drop(reply.send(driver.describe_line())),
+            Self::Connection(reply) => {
+                let described = session.describe(driver.waiting_bytes());
+                let line = driver.describe_line();
+                drop(reply.send(ConnectionDescription { line, ..described }));
+            }
             Self::Channel(number, reply) => drop(reply.send(session.describe_channel(number))),
             Self::Consumer(channel, tag, reply) => {
                 drop(reply.send(session.describe_consumer(channel, &tag)));
             }
+            Self::Held(number, messages, reply) => {
+                drop(reply.send(session.messages_held_since(number, &messages)));
+            }
             Self::Close(reason, reply) => {
                 let _ = reply.send(());
-                return Some(reason);
+                orders.close = Some(reason);
+            }
+            Self::Pause(order, reply) => {
+                let was_paused = session.is_consumer_paused(order.channel, &order.tag);
+                let _ = reply.send(was_paused);
+                if was_paused.is_some() {
+                    orders.pauses.push(order);
+                }
             }
         }
-        None
     }
 }
 
@@ -211,12 +243,36 @@ impl Connections {
         found.ok_or(NotDescribed::NoConsumer)
     }
 
+    /// Since when a connection holds these messages, by queue and number, in the name of a number that it has drawn for a
+    /// consumer or for what a channel fetched: milliseconds since 1970 at least. Those that came since its last look, a
+    /// minute ago at most, are not in the answer.
+    ///
+    /// # Errors
+    /// There is no such connection, or it does not answer.
+    pub async fn held_since(
+        &self,
+        id: ConnectionId,
+        number: u64,
+        messages: BTreeSet<(QueueId, u64)>,
+    ) -> Result<HeldSince, NotDescribed> {
+        self.ask(id, |reply| Question::Held(number, messages, reply)).await
+    }
+
     /// Ends a connection: its client is told `connection.close` 320 with the reason.
     ///
     /// # Errors
     /// There is no such connection, or it does not answer.
     pub async fn close(&self, id: ConnectionId, reason: &str) -> Result<(), NotDescribed> {
         self.ask(id, |reply| Question::Close(reason.to_owned(), reply)).await
+    }
+
+    /// Pauses a consumer, or lets it go on. Whether it was paused before: then it stays paused by whoever was first.
+    ///
+    /// # Errors
+    /// There is no such connection or consumer, or it does not answer.
+    pub async fn pause(&self, id: ConnectionId, order: PauseOrder) -> Result<bool, NotDescribed> {
+        let found = self.ask(id, |reply| Question::Pause(order, reply)).await?;
+        found.ok_or(NotDescribed::NoConsumer)
     }
 
     async fn ask<T>(
@@ -290,9 +346,8 @@ impl Ear {
         }
     }
 
-    /// Answers whatever was asked so far, `waiting_bytes` being what the socket has not taken. Gives the reason, if the
-    /// connection is to end.
-    pub(crate) fn answer(&mut self, session: &Session, waiting_bytes: usize) -> Option<String> {
+    /// Answers whatever was asked so far. Gives what is to be done.
+    pub(crate) fn answer(&mut self, driver: &Driver) -> Orders {
         let questions = match self.connections.lock().get_mut(&self.id) {
             Some(asking) => {
                 let (bell, rung) = oneshot::channel();
@@ -303,7 +358,9 @@ impl Ear {
             None => Vec::new(),
         };
         let open = questions.into_iter().filter(Question::is_open);
-        open.filter_map(|question| question.answer(session, waiting_bytes)).last()
+        let mut orders = Orders::default();
+        open.for_each(|question| question.answer(driver, &mut orders));
+        orders
     }
 
     /// Nobody can ask any more. Who waits hears that the connection is gone.
@@ -324,6 +381,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::session::Session;
 
     const PEER: &str = "10.0.0.9:4000";
 
@@ -333,9 +391,10 @@ mod tests {
         Ear::open(connections, session, (PEER.parse().unwrap(), false), 7)
     }
 
-    fn session(of: &Ear) -> Session {
-        let now = std::time::Instant::now();
-        Session::new(Arc::new(Config::default()), of.session, NodeId(1), of.peer, [0; 32], now, 7)
+    fn driver(of: &Ear) -> Driver {
+        let (now, config) = (std::time::Instant::now(), Arc::new(Config::default()));
+        let session = Session::new(config, of.session, NodeId(1), of.peer, [0; 32], now, 7);
+        Driver::new(session, std::time::Duration::from_secs(1))
     }
 
     fn question(number: u16) -> (Question, oneshot::Receiver<Option<ChannelDescription>>) {
@@ -347,14 +406,14 @@ mod tests {
     async fn a_connection_hears_all_its_questions_at_once_and_can_be_asked_again() {
         let connections = Arc::default();
         let mut ear = ear(&connections, 1);
-        let session = session(&ear);
+        let driver = driver(&ear);
         for _ in 0..2 {
             let (reply, line) = oneshot::channel();
             connections.leave(ear.id, Question::Line(reply)).unwrap();
             let (asked, channel) = question(1);
             connections.leave(ear.id, asked).unwrap();
             ear.asked().await;
-            ear.answer(&session, 0);
+            ear.answer(&driver);
             assert_eq!(line.await.unwrap().peer, ear.peer);
             assert_eq!(channel.await.unwrap(), None, "there is no such channel");
         }

@@ -55,6 +55,9 @@ impl Session {
                     channel.cancelled(&mut self.connection, step, queue, consumer.number);
                 }
             }
+            Answer::Elected { consumer, generation, .. } => {
+                self.connection.consumers.elected(consumer.number, generation);
+            }
             Answer::Alarms(_) => {} // The view has them.
             Answer::Admitted { ticket, refused } => {
                 if let Some(Waiting::Capacity { queue }) = tickets.answer(ticket) {
@@ -62,7 +65,9 @@ impl Session {
                 }
             }
             Answer::Leaving(_) => {} // The dead-letter worker's.
-            Answer::Described { .. } | Answer::Peeked { .. } | Answer::Locked { .. } => {} // An operator's.
+            // An operator's.
+            Answer::Described { .. } | Answer::Peeked { .. } | Answer::Locked { .. } => {}
+            Answer::Withheld { .. } => {}
             Answer::Stopping => {
                 let reason = "broker forced connection closure with reason 'shutdown'";
                 self.close_forced(step, reason);
@@ -129,6 +134,10 @@ impl Session {
                     // Its group knows it a moment later: it is asked again at the end of the step.
                     self.catalog_seen = 0;
                 }
+            }
+            Some(Waiting::Elected { consumer, generation }) => {
+                let knows = matches!(answer, Answer::Attached { result: Ok(()), .. });
+                self.connection.consumers.told(consumer, generation, knows, step.now);
             }
             Some(Waiting::Forget { consumer }) => {
                 self.connection.consumers.forget(consumer);

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use cluster::{Alarms, Answer, Request};
 use machine::{Catalog, Event};
 
+use crate::connection::consumers::ConsumerPause;
 use crate::connection::login::{Judge, Judged, Notice, Verify};
 use crate::own::Own;
 use crate::population::Quotas;
@@ -51,6 +52,17 @@ pub enum Input<'a> {
     Judged(Judged),
     /// An operator closes the connection: 320 with this reason.
     Close(&'a str),
+    /// Operators pause consumers, or let them go on. What is taken is drained.
+    Pause(&'a mut Vec<PauseOrder>),
+}
+
+/// A consumer is to be paused, or to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseOrder {
+    pub channel: u16,
+    pub tag: String,
+    /// `None`: it goes on.
+    pub pause: Option<ConsumerPause>,
 }
 
 /// A message for a reply address: it goes from session to session and is not stored.

@@ -1,15 +1,20 @@
 //! What a connection is doing, in plain values: for whoever looks after the node. A description is bounded, however much
 //! there is to describe, and changes nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use machine::{GroupId, QueueId};
 
 use super::{Phase, Session};
 use crate::channel::Channel;
+use crate::channel::deliver::Deliveries;
 use crate::channel::publish::Mode;
-use crate::connection::consumers::{Consumer, Consumers};
+pub use crate::connection::consumers::ConsumerPause;
+use crate::connection::consumers::Consumers;
 use crate::limits;
+use crate::metrics::Traffic;
 
 /// A connection, without its channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,25 @@ pub struct ConnectionLine {
     pub in_flight_bytes: u64,
     /// Bytes that are on their way to the client.
     pub outbound_bytes: u64,
+    /// What it has moved since it was opened.
+    pub traffic: Traffic,
+    /// What its publishers wait for, if they do.
+    pub blocked_by: Option<HeldBy>,
+}
+
+/// What publishers wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBy {
+    /// The node is low on memory.
+    Memory,
+    /// The node is low on disk.
+    Disk,
+    /// The node's publishers together have in flight what they may.
+    InFlight,
+    /// The client is not read: so much waits for queues that take messages at a rate, or have a limit.
+    Queue,
+    /// The client is not read: so much is on its way to the disks of a majority.
+    Log,
 }
 
 /// Where a connection is in its life.
@@ -107,11 +131,22 @@ pub struct ConsumerDescription {
     pub prefetch: u32,
     /// Messages it holds: sent, and not settled.
     pub held: u32,
+    /// Since when it holds the oldest of them at least, ms since 1970. The connection looks once a minute, or as often as
+    /// the consumer timeout of a queue needs. None: it holds none, or only such as came since the last look.
+    pub held_since_ms: Option<u64>,
+    /// Messages that were sent to it, and those of them that it acked, since it was started.
+    pub delivered: u64,
+    pub acked: u64,
     /// Messages that its queue may send it and has not.
     pub credit: u32,
     /// Its queue serves one consumer at a time.
     pub is_single_active: bool,
+    /// An operator has paused it: it is given nothing.
+    pub pause: Option<ConsumerPause>,
 }
+
+/// By the connection's own numbers for consumers.
+type HeldSince = BTreeMap<u64, u64>;
 
 impl Session {
     /// What the connection is doing now, `waiting_bytes` being what its socket has not taken.
@@ -128,6 +163,9 @@ impl Session {
             consumer_count: self.consumer_count(),
             in_flight_bytes: self.in_flight_bytes(),
             outbound_bytes: self.outbound_bytes(waiting_bytes),
+            traffic: self.connection.traffic,
+            // What is short at the node, its driver knows.
+            blocked_by: self.connection.is_congested().then(|| self.congested_by()),
         }
     }
 
@@ -147,13 +185,13 @@ impl Session {
     pub fn describe_channel(&self, number: u16) -> Option<ChannelDescription> {
         let channel = self.channels.get(&number)?;
         let (_, deliveries) = channel.look_inside();
-        let consumers = &self.connection.consumers;
+        let held_since = self.held_since(deliveries);
         Some(ChannelDescription {
             line: channel_line(channel),
             consumers: deliveries
                 .consumers()
                 .take(limits::DESCRIBED_CONSUMERS_MAX)
-                .filter_map(|number| described(consumers, number))
+                .filter_map(|number| self.described(number, &held_since))
                 .collect(),
         })
     }
@@ -161,8 +199,80 @@ impl Session {
     /// One consumer of a channel, if there is one with that tag.
     pub fn describe_consumer(&self, channel: u16, tag: &str) -> Option<ConsumerDescription> {
         let (_, deliveries) = self.channels.get(&channel)?.look_inside();
+        self.described(deliveries.consumer(tag)?, &self.held_since(deliveries))
+    }
+
+    /// Since when consumers of a channel hold their oldest messages, ms since 1970.
+    fn held_since(&self, deliveries: &Deliveries) -> HeldSince {
+        let began_ms = self.connection.client.since.ms;
+        let ms = |since: Duration| u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let held = deliveries.held_since().into_iter();
+        held.filter_map(|(consumer, since)| Some((consumer, began_ms.saturating_add(ms(since?)))))
+            .collect()
+    }
+
+    /// Since when messages are held in the name of a number that the connection has drawn for a consumer, or for what a
+    /// channel fetched: by queue and the number of the message, ms since 1970 at least. Of the others it is not known.
+    pub fn messages_held_since(
+        &self,
+        number: u64,
+        messages: &BTreeSet<(QueueId, u64)>,
+    ) -> BTreeMap<(QueueId, u64), u64> {
+        let began_ms = self.connection.client.since.ms;
+        let mut found = BTreeMap::new();
+        for channel in self.channels.values() {
+            let (_, deliveries) = channel.look_inside();
+            deliveries.messages_held_since(number, messages, |message, since| {
+                let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                found.insert(message, began_ms.saturating_add(since_ms));
+            });
+        }
+        found
+    }
+
+    fn described(&self, number: u64, held_since: &HeldSince) -> Option<ConsumerDescription> {
         let consumers: &Consumers = &self.connection.consumers;
-        described(consumers, deliveries.consumer(tag)?)
+        let consumer = consumers.find(number)?;
+        // Of several partitions together.
+        let members = consumers.members(number);
+        let found = members.iter().filter_map(|member| consumers.find(*member));
+        let (mut held, mut credit, mut delivered, mut acked) = (0, 0, 0, 0);
+        for member in found {
+            let (holds, granted) = member.holds();
+            (held, credit) = (held + holds, credit + granted);
+            (delivered, acked) = (delivered + member.delivered, acked + member.acked);
+        }
+        Some(ConsumerDescription {
+            tag: consumer.tag().to_owned(),
+            number: consumer.source.consumer,
+            group: consumer.source.group,
+            queue: consumer.source.queue,
+            no_ack: consumer.no_ack,
+            prefetch: consumer.limit(),
+            held,
+            held_since_ms: members.iter().filter_map(|it| held_since.get(it)).min().copied(),
+            delivered,
+            acked,
+            credit,
+            is_single_active: consumer.is_single_active,
+            pause: consumer.pause.clone(),
+        })
+    }
+
+    /// Whether a consumer of a channel is paused, if there is one with that tag that its queue has.
+    pub(crate) fn is_consumer_paused(&self, channel: u16, tag: &str) -> Option<bool> {
+        let (_, deliveries) = self.channels.get(&channel)?.look_inside();
+        let number = deliveries.consumer(tag)?;
+        let consumers: &Consumers = &self.connection.consumers;
+        let consumer = consumers.find(number).filter(|_| consumers.is_attached(number))?;
+        Some(consumer.pause.is_some())
+    }
+
+    fn congested_by(&self) -> HeldBy {
+        match self.connection.requests.capacity.bytes {
+            0 => HeldBy::Log,
+            _ => HeldBy::Queue,
+        }
     }
 
     fn state(&self) -> ConnectionState {
@@ -194,23 +304,4 @@ fn channel_line(channel: &Channel) -> ChannelLine {
         },
         consumer_count: deliveries.consumer_count(),
     }
-}
-
-fn described(consumers: &Consumers, number: u64) -> Option<ConsumerDescription> {
-    let consumer = consumers.find(number)?;
-    // Of several partitions together.
-    let members = consumers.members(number);
-    let all = members.iter().filter_map(|member| consumers.find(*member)).map(Consumer::holds);
-    let (held, credit) = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    Some(ConsumerDescription {
-        tag: consumer.tag().to_owned(),
-        number: consumer.source.consumer,
-        group: consumer.source.group,
-        queue: consumer.source.queue,
-        no_ack: consumer.no_ack,
-        prefetch: consumer.limit(),
-        held,
-        credit,
-        is_single_active: consumer.is_single_active,
-    })
 }

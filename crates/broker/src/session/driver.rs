@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use cluster::Alarms;
 
+use super::describe::{ConnectionLine, HeldBy};
 use super::{Input, Outputs, Session, View};
+use crate::exchange_counts::ExchangeCounts;
 use crate::limits;
-use crate::metrics::Counts;
+use crate::metrics::{Counts, Metrics};
 
 /// A buffer of bytes to send that is larger than this is given back once it is empty.
 const KEPT_OUT_BYTES: usize = 256 * 1024;
@@ -106,6 +108,14 @@ fn short(alarms: Alarms) -> Short {
     }
 }
 
+fn held_by(short: Short) -> HeldBy {
+    match short {
+        Short::Memory => HeldBy::Memory,
+        Short::Disk => HeldBy::Disk,
+        Short::InFlight => HeldBy::InFlight,
+    }
+}
+
 impl Driver {
     pub fn new(session: Session, write_stall: Duration) -> Self {
         Self {
@@ -139,6 +149,13 @@ impl Driver {
         self.outputs.bytes.len()
     }
 
+    /// What the connection is doing now.
+    pub fn describe_line(&self) -> ConnectionLine {
+        let line = self.session.describe_line(self.waiting_bytes());
+        let blocked_by = self.blocked.map(held_by).or(line.blocked_by);
+        ConnectionLine { blocked_by, ..line }
+    }
+
     /// As of the last step.
     pub fn load(&self) -> Load {
         self.load
@@ -149,11 +166,17 @@ impl Driver {
         self.blocked
     }
 
-    pub(crate) fn counts(&mut self) -> &mut Counts {
-        self.session.counts()
+    /// Adds what was counted to the node's totals, and to those of the connection.
+    pub(crate) fn tell_counts(&mut self, metrics: &Metrics) {
+        self.session.tell_counts(metrics);
     }
 
-    /// The same once the connection is over.
+    /// The vhost, and what was published there by exchange and not told.
+    pub(crate) fn exchanges(&mut self) -> (&str, &mut ExchangeCounts) {
+        self.session.exchanges()
+    }
+
+    /// What was counted and is not told once the connection is over.
     pub(crate) fn last_counts(&mut self) -> &mut Counts {
         self.session.last_counts()
     }
@@ -179,6 +202,7 @@ impl Driver {
         if count == 0 {
             return Err(End::Lost);
         }
+        self.session.moved(count, 0);
         if self.session.is_running() {
             let is_busy = count >= self.read_bytes / 2;
             self.read_bytes = if is_busy { limits::READ_BYTES_BUSY } else { limits::READ_BYTES };
@@ -236,6 +260,7 @@ impl Driver {
     /// Remembers since when the socket takes nothing.
     pub fn look_at_writes(&mut self, now: Instant) {
         let waiting = self.waiting_bytes();
+        self.session.moved(0, self.waited_bytes.saturating_sub(waiting));
         if waiting == 0 {
             self.stalled_since = None;
             if self.outputs.bytes.capacity() > KEPT_OUT_BYTES {

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use amqp::ReplyCode;
-use cluster::Request;
-use machine::{ConsumerId, Queue};
+use cluster::{Request, Ticket};
+use machine::{ConsumerId, ConsumerSpec, Queue};
 
 use super::{Phase, Session, find};
 use crate::channel::unacked::Source;
 use crate::channel::{Channel, State};
 use crate::connection::ConnectionState;
+use crate::connection::client::Client;
 use crate::connection::consumers::Consumer;
 use crate::connection::login::Notice;
 use crate::connection::step::Step;
@@ -24,6 +25,8 @@ impl Session {
         self.resume(step);
         self.tell_confirms(step, false);
         self.connection.requests.flush_publishes(&mut step.out.requests);
+        self.tell_elected(step);
+        self.tell_capacities(step);
         self.grant(step);
         self.connection.requests.flush_settles(&mut step.out.requests);
         self.look_at_catalog(step);
@@ -123,18 +126,34 @@ impl Session {
             let Some(queue) = queue else { continue };
             let partitions: Vec<_> = queue.partitions().zip(0..).collect();
             for number in consumers.grow(lead, &partitions) {
-                let Some(Consumer { source, spec, .. }) = consumers.find(number) else { continue };
-                let (Source { group, queue, .. }, spec) = (*source, *spec);
-                let consumer = client.consumer_id(number);
+                let Some(consumer) = consumers.find(number) else { continue };
                 let waiting = Waiting::Partition { consumer: number };
-                requests.ask(&mut step.out.requests, waiting, |ticket| Request::Attach {
-                    ticket,
-                    group,
-                    queue,
-                    consumer,
-                    spec,
-                });
+                requests.ask(&mut step.out.requests, waiting, attach(client, consumer));
             }
+        }
+    }
+
+    /// Tells partitions what consumers here can do.
+    fn tell_capacities(&mut self, step: &mut Step<'_>) {
+        let ConnectionState { client, consumers, .. } = &mut self.connection;
+        consumers.look_at_capacities(step.now, |source, change| {
+            step.out.requests.push(Request::ChangeConsumer {
+                group: source.group,
+                queue: source.queue,
+                consumer: client.consumer_id(source.consumer),
+                change,
+            });
+        });
+    }
+
+    /// Tells partitions which of the consumers here are elected.
+    fn tell_elected(&mut self, step: &mut Step<'_>) {
+        let ConnectionState { client, requests, consumers, .. } = &mut self.connection;
+        for number in consumers.take_untold() {
+            let Some(consumer) = consumers.find(number) else { continue };
+            let generation = consumer.spec.generation;
+            let waiting = Waiting::Elected { consumer: number, generation };
+            requests.ask(&mut step.out.requests, waiting, attach(client, consumer));
         }
     }
 
@@ -176,6 +195,7 @@ impl Session {
 
     fn time_passed_running(&mut self, step: &mut Step<'_>) {
         let now = step.now;
+        self.connection.consumers.tell_again(now);
         if self.late_confirms_at.is_some_and(|at| now >= at) {
             self.late_confirms_at = None;
             self.connection.publishers.touched = self.channels.keys().copied().collect();
@@ -211,6 +231,14 @@ impl Session {
             }
         }
     }
+}
+
+/// Asks a partition to serve a consumer, which gets its credit later.
+fn attach(client: &Client, consumer: &Consumer) -> impl FnOnce(Ticket) -> Request + use<> {
+    let Source { group, queue, consumer: number } = consumer.source;
+    let (spec, consumer) =
+        (ConsumerSpec { credit: 0, ..consumer.spec }, client.consumer_id(number));
+    move |ticket| Request::Attach { ticket, group, queue, consumer, spec }
 }
 
 /// A channel holds a message for longer than it may.

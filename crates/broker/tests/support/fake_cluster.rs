@@ -121,6 +121,10 @@ impl FakeCluster {
                 Effect::Cancelled { queue, consumer } => {
                     self.answers.push((consumer.session, Answer::Cancelled { queue, consumer }));
                 }
+                Effect::Elected { queue, consumer, generation } => {
+                    let answer = Answer::Elected { queue, consumer, generation };
+                    self.answers.push((consumer.session, answer));
+                }
                 Effect::Unused { queue } => unused.push(queue),
                 // What is dead is stored elsewhere, at once.
                 Effect::Leave { queue, first_seq, count, .. } => {
@@ -162,13 +166,13 @@ impl FakeCluster {
         count: u32,
     ) -> Delivery {
         let mut batch = Batch::new();
+        let store = self.queues.store_of(queue);
         for seq in first_seq..first_seq + u64::from(count) {
-            let (head, body) = &self.messages[&(queue, seq)];
-            batch.enqueue(&[queue], &[head], body);
+            let (head, body) = &self.messages[&(store, seq)];
+            batch.enqueue(&[store], &[head], body);
         }
         let bytes = Bytes::from(batch.stamp(0)).slice(machine::ENTRY_HEAD_BYTES..);
         let (group, redelivered, returns) = (GroupId(1), false, 0);
-        let store = queue;
         Delivery { group, queue, store, consumer, first_seq, count, redelivered, returns, bytes }
     }
 
@@ -218,6 +222,10 @@ impl FakeCluster {
                 self.queues.credit(queue, consumer, add, &mut self.effects);
                 self.perform(None);
             }
+            Request::ChangeConsumer { queue, consumer, change, .. } => {
+                self.queues.change_consumer(queue, consumer, change, &mut self.effects);
+                self.perform(None);
+            }
             Request::Settle { queue, consumer, ranges, outcome, credit, .. } => {
                 self.settle(queue, consumer, &ranges, outcome);
                 self.queues.credit(queue, consumer, credit, &mut self.effects);
@@ -240,7 +248,10 @@ impl FakeCluster {
                 let status = self.queues.status(queue);
                 self.answer(session, Answer::Status { ticket, status });
             }
-            Request::Describe { .. } | Request::Peek { .. } | Request::Lock { .. } => {
+            Request::Describe { .. }
+            | Request::Peek { .. }
+            | Request::Lock { .. }
+            | Request::Withhold { .. } => {
                 unreachable!("a session does not ask what operators ask")
             }
             Request::CloseQueue { ticket, queue, if_unused, if_empty, .. } => {

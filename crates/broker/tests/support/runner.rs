@@ -10,7 +10,7 @@ use broker::Config;
 use broker::population::Population;
 use broker::session::{Input, Outputs, Reply, ReplyAddresses, ReplyOrder, Session, View};
 use cluster::{Alarms, Answer, Request};
-use machine::{CatalogCommand, SessionId, UserLimits, Version, VhostLimits};
+use machine::{CatalogCommand, ConsumerChange, SessionId, UserLimits, Version, VhostLimits};
 
 use crate::fake_cluster::FakeCluster;
 use crate::wire::{self, Spec};
@@ -484,6 +484,12 @@ fn shown(request: &Request) -> Option<String> {
             format!("append group={} ticket={} commands={commands}{settles}", group.0, ticket.0)
         }
         Request::Credit { add, .. } => format!("credit add={add}"),
+        Request::ChangeConsumer { change: ConsumerChange::Pause(is_paused), .. } => {
+            format!("pause-consumer {is_paused}")
+        }
+        Request::ChangeConsumer { change: ConsumerChange::Weigh(weight), .. } => {
+            format!("weigh-consumer {weight:?}").to_lowercase()
+        }
         Request::Settle { ranges, outcome, credit, .. } => {
             let ranges: Vec<String> =
                 ranges.ranges().map(|range| format!("{}..{}", range.start, range.end)).collect();
@@ -496,6 +502,7 @@ fn shown(request: &Request) -> Option<String> {
         Request::EndSession { .. } => "end-session".to_owned(),
         Request::Catalog { .. }
         | Request::Purge { .. }
+        | Request::Withhold { .. }
         | Request::Status { .. }
         | Request::Describe { .. }
         | Request::Peek { .. }

@@ -282,6 +282,7 @@ pub(crate) fn apply_and_tell(
             | Command::KeepMarks { .. }
             | Command::Lock(_)
             | Command::SetSettings { .. }
+            | Command::Withhold { .. }
             | Command::KeepChain => {
                 return Err(Corrupt::new("a command of a group of queues in the catalog"));
             }

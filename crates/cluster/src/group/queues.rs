@@ -341,7 +341,7 @@ impl QueueGroup {
         request: Request,
     ) -> Option<Request> {
         let (index, is_known) = match request {
-            Request::Purge { queue, .. } => {
+            Request::Purge { queue, .. } | Request::Withhold { queue, .. } => {
                 // What its consumers have settled there is not ready, and does not count.
                 let proposed = self.group.replica.last_index();
                 (self.ready_at(now, queue).max(proposed), self.queues.machine().is_dispatching())
@@ -365,6 +365,12 @@ impl QueueGroup {
             | Request::Settle { .. }
             | Request::Lock { .. }
             | Request::EndSession { .. } => return Some(request),
+            Request::ChangeConsumer { queue, consumer, change, .. } => {
+                for asked in &mut self.early_asked {
+                    asked.request.change_attach(queue, consumer, change);
+                }
+                return Some(request);
+            }
         };
         if is_known && self.group.applied() >= index {
             return Some(request);

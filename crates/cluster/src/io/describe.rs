@@ -15,7 +15,7 @@ use crate::limits::DESCRIBED_QUEUES_MAX;
 use crate::locked::{LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 use crate::request::{Answer, Request, Ticket};
-use crate::shard::LedQueue;
+use crate::shard::{LedQueue, StreamPlace, WantedPlace};
 
 /// How long leaders may take to describe queues.
 const WAIT: Duration = Duration::from_secs(2);
@@ -74,6 +74,12 @@ impl ClusterHandle {
     /// one node. `None`: a shard was not through in time. Blocks for as long as the shards take.
     pub fn tally(&self, each: impl FnMut(&[LedQueue])) -> Option<Tally> {
         self.node.tallies.walk(&self.node.shards, each)
+    }
+
+    /// Where in those of these streams that this node leads somebody would begin to read. `None`: a shard was not through
+    /// in time. Blocks for as long as the shards take.
+    pub fn stream_places(&self, wanted: Vec<WantedPlace>) -> Option<Vec<StreamPlace>> {
+        self.node.tallies.places(&self.node.shards, wanted.into())
     }
 
     /// Messages of a queue as they are, from `spec.from` on: nothing is changed by it, not even which of them count as

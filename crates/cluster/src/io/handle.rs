@@ -350,6 +350,12 @@ impl ClusterHandle {
         Some(Status { identity: self.node.identity, address, peers, groups, elsewhere })
     }
 
+    /// This node's start, in milliseconds since 1970 by its own clock: what other nodes know as [`PeerStatus::boot`].
+    /// `None`: the node has no peer port.
+    pub fn boot(&self) -> Option<u64> {
+        self.node.peers.as_ref().map(Peers::boot)
+    }
+
     /// The other nodes, as far as this one reaches them.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let mut peers = self.node.peers.as_ref().map(Peers::status).unwrap_or_default();

@@ -105,6 +105,8 @@ pub struct Address {
 pub struct PeerStatus {
     pub node: NodeId,
     pub address: String,
+    /// Its last start that is known, in milliseconds since 1970 by its own clock; 0: none.
+    pub boot: u64,
     pub is_up: bool,
     /// The newest version that it reads, if it can be reached.
     pub speaks: Option<Version>,
@@ -373,6 +375,7 @@ impl Peers {
         let status = |member: &Arc<Member>| PeerStatus {
             node: member.node,
             address: member.address(),
+            boot: member.known().boot,
             is_up: member.is_up(),
             speaks: member.speaks(),
             trouble: member.trouble(),

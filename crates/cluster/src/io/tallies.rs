@@ -1,4 +1,4 @@
-//! What the shards lead, for metrics. Shards look at one number per step.
+//! What the shards lead, for metrics and for operators. Shards look at one number per step.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use machine::NodeId;
 use super::mailbox::Mailbox;
 use crate::exchange::Input;
 use crate::limits::TALLIED_QUEUES_MAX;
-use crate::shard::{Behind, GroupReport, LedQueue, Piece, Shard};
+use crate::shard::{Behind, GroupReport, LedQueue, Piece, Shard, StreamPlace, WantedPlace};
 
 /// How long all pieces together may take.
 const WAIT: Duration = Duration::from_secs(5);
@@ -35,14 +35,30 @@ pub(crate) struct Tallies {
     walking: Mutex<()>,
 }
 
+/// What a shard is asked.
+#[derive(Clone, Debug)]
+enum Wanted {
+    /// The queues that it leads behind this one.
+    Piece(Behind),
+    /// Where in streams somebody would begin to read.
+    Places(Arc<[WantedPlace]>),
+}
+
+/// What it answers.
+#[derive(Clone, Debug)]
+enum Told {
+    Piece(Piece),
+    Places(Vec<StreamPlace>),
+}
+
 /// Of one shard.
 #[derive(Clone, Debug, Default)]
 struct Round {
     /// Which question it is: an answer to one before it comes too late.
     number: u64,
     /// What is asked. None: nothing more.
-    behind: Option<Behind>,
-    piece: Option<Piece>,
+    wanted: Option<Wanted>,
+    told: Option<Told>,
 }
 
 impl Tallies {
@@ -64,13 +80,16 @@ impl Tallies {
         *last = asked;
         let (number, wanted) = {
             let round = &self.rounds.lock().unwrap_or_else(PoisonError::into_inner)[shard];
-            (round.number, round.behind)
+            (round.number, round.wanted.clone())
         };
-        let Some(behind) = wanted else { return };
-        let piece = state.tally(behind, TALLIED_QUEUES_MAX);
+        let told = match wanted {
+            None => return,
+            Some(Wanted::Piece(behind)) => Told::Piece(state.tally(behind, TALLIED_QUEUES_MAX)),
+            Some(Wanted::Places(wanted)) => Told::Places(state.places(&wanted)),
+        };
         let round = &mut self.rounds.lock().unwrap_or_else(PoisonError::into_inner)[shard];
         if round.number == number {
-            *round = Round { number, behind: None, piece: Some(piece) };
+            *round = Round { number, wanted: None, told: Some(told) };
             self.changed.notify_all();
         }
     }
@@ -84,12 +103,13 @@ impl Tallies {
         let _walk = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + WAIT;
         let mut tally = Tally::default();
-        let mut wanted: Vec<Option<Behind>> = vec![Some(None); shards.len()];
+        let mut wanted: Vec<Option<Wanted>> = vec![Some(Wanted::Piece(None)); shards.len()];
         while wanted.iter().any(Option::is_some) {
-            for (place, piece) in self.ask(shards, &wanted, deadline)? {
+            for (place, told) in self.ask(shards, &wanted, deadline)? {
+                let Told::Piece(piece) = told else { return None };
                 each(&piece.queues);
                 let last = piece.queues.last().map(|led| (led.group, led.queue));
-                wanted[place] = piece.is_cut.then_some(last);
+                wanted[place] = piece.is_cut.then_some(Wanted::Piece(last));
                 tally.groups.extend(piece.groups);
                 tally.up.extend(piece.up);
                 tally.created += piece.created;
@@ -102,29 +122,46 @@ impl Tallies {
         Some(tally)
     }
 
-    /// A piece of each shard that is asked for one.
+    /// Asks all shards where somebody would begin to read. `None`: one of them did not answer in time. Blocks.
+    pub(crate) fn places(
+        &self,
+        shards: &[Arc<Mailbox<Input>>],
+        wanted: Arc<[WantedPlace]>,
+    ) -> Option<Vec<StreamPlace>> {
+        let _walk = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + WAIT;
+        let wanted = vec![Some(Wanted::Places(wanted)); shards.len()];
+        let told = self.ask(shards, &wanted, deadline)?;
+        let places = told.into_iter().filter_map(|(_, told)| match told {
+            Told::Places(places) => Some(places),
+            Told::Piece(_) => None,
+        });
+        Some(places.flatten().collect())
+    }
+
+    /// What each shard says that is asked something.
     fn ask(
         &self,
         shards: &[Arc<Mailbox<Input>>],
-        wanted: &[Option<Behind>],
+        wanted: &[Option<Wanted>],
         deadline: Instant,
-    ) -> Option<Vec<(usize, Piece)>> {
+    ) -> Option<Vec<(usize, Told)>> {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        for (round, behind) in rounds.iter_mut().zip(wanted) {
-            *round = Round { number, behind: *behind, piece: None };
+        for (round, wanted) in rounds.iter_mut().zip(wanted) {
+            *round = Round { number, wanted: wanted.clone(), told: None };
         }
-        for (shard, behind) in shards.iter().zip(wanted) {
-            if behind.is_some() {
+        for (shard, wanted) in shards.iter().zip(wanted) {
+            if wanted.is_some() {
                 shard.push(Input::TimePassed);
             }
         }
-        while rounds.iter().any(|round| round.behind.is_some()) {
+        while rounds.iter().any(|round| round.wanted.is_some()) {
             let left = deadline.checked_duration_since(Instant::now())?;
             let waited = self.changed.wait_timeout(rounds, left);
             rounds = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let pieces = rounds.iter_mut().enumerate();
-        Some(pieces.filter_map(|(place, round)| Some((place, round.piece.take()?))).collect())
+        let told = rounds.iter_mut().enumerate();
+        Some(told.filter_map(|(place, round)| Some((place, round.told.take()?))).collect())
     }
 }

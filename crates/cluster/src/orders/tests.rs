@@ -53,6 +53,7 @@ impl Stand {
             matched: Vec::new(),
             digest: 0,
             compared: crate::digests::Compared::default(),
+            leader_changes: Vec::new(),
         };
         let groups: Vec<GroupReport> = self.groups.iter().map(report).collect();
         let elsewhere = self.elsewhere.iter().map(|(group, counted)| Elsewhere {

@@ -13,6 +13,7 @@ use super::reader::Reader;
 use super::requests::{put_consumer, take_consumer, take_numbers, take_ticket};
 use crate::described::{DescribedQueue, NotDescribed};
 use crate::request::{Alarms, Answer, Delivery};
+use crate::withheld::{NotWithheld, WithheldCount};
 
 const APPENDED: u8 = 1;
 const APPEND_FAILED: u8 = 2;
@@ -34,8 +35,12 @@ const DESCRIBED: u8 = 16;
 const PEEKED: u8 = 17;
 /// `ATTACHED` to a stream. Since `Version::STREAMS`.
 const ATTACHED_AT: u8 = 18;
+/// Since `Version::STREAMS`.
+const ELECTED: u8 = 19;
 /// Since `Version::LOCKS`.
 const LOCKED: u8 = 32;
+/// Since `Version::UNDO`.
+const WITHHELD: u8 = 24;
 
 /// A node answers changes of the catalog itself, when it has applied them: one here would be a bug
 /// of ours.
@@ -83,6 +88,10 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
         Answer::Purged { ticket, count } => {
             ticketed(out, PURGED, ticket.0);
             out.number(*count);
+        }
+        Answer::Withheld { ticket, result } => {
+            ticketed(out, WITHHELD, ticket.0);
+            encode_withheld(out, result);
         }
         Answer::Status { ticket, status } => {
             ticketed(out, STATUS, ticket.0);
@@ -132,6 +141,11 @@ pub(super) fn encode(out: &mut Gather, answer: &Answer) {
             out.u8(CANCELLED);
             put_consumer(out, *queue, *consumer);
         }
+        Answer::Elected { queue, consumer, generation } => {
+            out.u8(ELECTED);
+            put_consumer(out, *queue, *consumer);
+            out.number(*generation);
+        }
         Answer::SessionEnded { ticket } => ticketed(out, SESSION_ENDED, ticket.0),
         Answer::Alarms(Alarms { memory, disk }) => {
             out.u8(ALARMS);
@@ -171,6 +185,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             Answer::Got { ticket, delivery, ready }
         }
         PURGED => Answer::Purged { ticket: take_ticket(reader)?, count: reader.number()? },
+        WITHHELD => {
+            let ticket = take_ticket(reader)?;
+            Answer::Withheld { ticket, result: decode_withheld(reader)? }
+        }
         STATUS => {
             let ticket = take_ticket(reader)?;
             let status = if reader.bool()? { Some(decode_status(reader)?) } else { None };
@@ -217,6 +235,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Answer, Erro
             let (queue, consumer) = take_consumer(reader)?;
             Answer::Cancelled { queue, consumer }
         }
+        ELECTED => {
+            let (queue, consumer) = take_consumer(reader)?;
+            Answer::Elected { queue, consumer, generation: reader.number()? }
+        }
         SESSION_ENDED => Answer::SessionEnded { ticket: take_ticket(reader)? },
         ALARMS => Answer::Alarms(Alarms { memory: reader.bool()?, disk: reader.bool()? }),
         STOPPING => Answer::Stopping,
@@ -240,16 +262,47 @@ pub(super) fn payload(answer: &Answer) -> usize {
         | Answer::Attached { .. }
         | Answer::Detached { .. }
         | Answer::Purged { .. }
+        | Answer::Withheld { .. }
         | Answer::Status { .. }
         | Answer::Described { .. }
         | Answer::Locked { .. }
         | Answer::Closed { .. }
         | Answer::Admitted { .. }
         | Answer::Cancelled { .. }
+        | Answer::Elected { .. }
         | Answer::SessionEnded { .. }
         | Answer::Alarms(_)
         | Answer::Stopping => 0,
     }
+}
+
+fn encode_withheld(out: &mut Gather, result: &Result<WithheldCount, NotWithheld>) {
+    match result {
+        Ok(WithheldCount { count, until_ms }) => {
+            out.u8(0);
+            out.number(*count);
+            out.number(*until_ms);
+        }
+        Err(NotWithheld::NoQueue) => out.u8(1),
+        Err(NotWithheld::NotYet { since }) => {
+            out.u8(2);
+            out.array(&since.0.to_le_bytes());
+        }
+        // Who asks finds these out itself.
+        Err(NotWithheld::NoLeader) => out.u8(3),
+        Err(NotWithheld::Late) => out.u8(4),
+    }
+}
+
+fn decode_withheld(reader: &mut Reader) -> Result<Result<WithheldCount, NotWithheld>, Error> {
+    Ok(match reader.u8()? {
+        0 => Ok(WithheldCount { count: reader.number()?, until_ms: reader.number()? }),
+        1 => Err(NotWithheld::NoQueue),
+        2 => Err(NotWithheld::NotYet { since: Version(u16::from_le_bytes(reader.array()?)) }),
+        3 => Err(NotWithheld::NoLeader),
+        4 => Err(NotWithheld::Late),
+        _ => return Err(reader.malformed()),
+    })
 }
 
 fn ticketed(out: &mut Gather, kind: u8, ticket: u64) {

@@ -3,8 +3,8 @@
 //! A request names its group in memory; on the wire the message around it does.
 
 use machine::{
-    CatalogCommand, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges, SessionId,
-    StreamOffset,
+    CatalogCommand, ConsumerChange, ConsumerId, ConsumerSpec, GroupId, Outcome, QueueId, Ranges,
+    SessionId, StreamOffset, Weight,
 };
 
 use super::Error;
@@ -14,6 +14,7 @@ use super::message::Attachment;
 use super::peeks;
 use super::reader::Reader;
 use crate::request::{Held, Request, Ticket};
+use crate::withheld::WithholdStep;
 
 const CATALOG: u8 = 2;
 const ATTACH: u8 = 3;
@@ -36,6 +37,12 @@ const PEEK: u8 = 15;
 const TAKE: u8 = 16;
 /// Since `Version::LOCKS`.
 const LOCK: u8 = 32;
+/// A consumer is given nothing, or goes on. Since `Version::CONSUMER_CHANGES`.
+const CHANGE_CONSUMER: u8 = 26;
+/// A purge that can be undone. Since `Version::UNDO`.
+const WITHHOLD: u8 = 24;
+/// It is undone. Since `Version::UNDO`.
+const BRING_BACK: u8 = 25;
 
 /// Appends travel as numbered batches: one here would be a bug of ours.
 pub(super) fn encode(out: &mut Gather, request: &Request) {
@@ -66,6 +73,11 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             put_consumer(out, *queue, *consumer);
             out.number(u64::from(*add));
         }
+        Request::ChangeConsumer { group: _, queue, consumer, change } => {
+            out.u8(CHANGE_CONSUMER);
+            put_consumer(out, *queue, *consumer);
+            put_change(out, *change);
+        }
         Request::Settle { group: _, queue, consumer, ranges, outcome, credit } => {
             out.u8(SETTLE);
             put_consumer(out, *queue, *consumer);
@@ -84,6 +96,17 @@ pub(super) fn encode(out: &mut Gather, request: &Request) {
             out.u8(PURGE);
             out.number(ticket.0);
             out.number(queue.0);
+        }
+        Request::Withhold { ticket, group: _, queue, step } => {
+            out.u8(match step {
+                WithholdStep::Purge { .. } => WITHHOLD,
+                WithholdStep::Undo => BRING_BACK,
+            });
+            out.number(ticket.0);
+            out.number(queue.0);
+            if let WithholdStep::Purge { undo_ms } = step {
+                out.number(u64::from(*undo_ms));
+            }
         }
         Request::Status { ticket, group: _, queue } => {
             out.u8(STATUS);
@@ -149,6 +172,10 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
             let (queue, consumer) = take_consumer(reader)?;
             Request::Credit { group, queue, consumer, add: reader.u32()? }
         }
+        CHANGE_CONSUMER => {
+            let (queue, consumer) = take_consumer(reader)?;
+            Request::ChangeConsumer { group, queue, consumer, change: take_change(reader)? }
+        }
         SETTLE => {
             let Held { queue, consumer, ranges, outcome, credit } = decode_held(reader)?;
             Request::Settle { group, queue, consumer, ranges, outcome, credit }
@@ -168,6 +195,17 @@ pub(super) fn decode(reader: &mut Reader, group: GroupId) -> Result<Request, Err
         PURGE => {
             let ticket = take_ticket(reader)?;
             Request::Purge { ticket, group, queue: QueueId(reader.number()?) }
+        }
+        WITHHOLD => {
+            let ticket = take_ticket(reader)?;
+            let queue = QueueId(reader.number()?);
+            let step = WithholdStep::Purge { undo_ms: reader.u32()? };
+            Request::Withhold { ticket, group, queue, step }
+        }
+        BRING_BACK => {
+            let ticket = take_ticket(reader)?;
+            let (queue, step) = (QueueId(reader.number()?), WithholdStep::Undo);
+            Request::Withhold { ticket, group, queue, step }
         }
         STATUS => {
             let ticket = take_ticket(reader)?;
@@ -261,10 +299,17 @@ pub(super) fn take_ticket(reader: &mut Reader) -> Result<Ticket, Error> {
 }
 
 fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
-    let ConsumerSpec { credit, no_ack, exclusive, priority, start, weight } = *spec;
+    let ConsumerSpec { credit, no_ack, exclusive, priority, start, weight, generation, is_paused } =
+        *spec;
     out.number(u64::from(credit));
     out.bool(no_ack);
-    let bits = [(exclusive, EXCLUSIVE), (start.is_some(), STARTS), (weight > 0, WEIGHT)];
+    let bits = [
+        (exclusive, EXCLUSIVE),
+        (start.is_some(), STARTS),
+        (weight != Weight::Unknown, WEIGHT),
+        (generation > 0, GENERATION),
+        (is_paused, PAUSED),
+    ];
     out.u8(bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
     out.array(&priority.to_le_bytes());
     if let Some(start) = start {
@@ -272,20 +317,49 @@ fn put_spec(out: &mut Gather, spec: &ConsumerSpec) {
         out.u8(kind);
         out.number(number);
     }
-    if weight > 0 {
-        out.array(&weight.to_le_bytes());
+    if weight != Weight::Unknown {
+        out.array(&weight.to_u16().to_le_bytes());
+    }
+    if generation > 0 {
+        out.number(generation);
     }
 }
 
 fn take_spec(reader: &mut Reader) -> Result<ConsumerSpec, Error> {
     let (credit, no_ack, flags) = (reader.u32()?, reader.bool()?, reader.u8()?);
-    if flags & !(EXCLUSIVE | STARTS | WEIGHT) != 0 {
+    if flags & !(EXCLUSIVE | STARTS | WEIGHT | GENERATION | PAUSED) != 0 {
         return Err(reader.malformed());
     }
     let priority = i32::from_le_bytes(reader.array()?);
     let start = if flags & STARTS != 0 { Some(take_offset(reader)?) } else { None };
-    let weight = if flags & WEIGHT != 0 { u16::from_le_bytes(reader.array()?) } else { 0 };
-    Ok(ConsumerSpec { credit, no_ack, exclusive: flags & EXCLUSIVE != 0, priority, start, weight })
+    let weight = if flags & WEIGHT != 0 { take_weight(reader)? } else { Weight::Unknown };
+    let generation = if flags & GENERATION != 0 { reader.number()? } else { 0 };
+    let (exclusive, is_paused) = (flags & EXCLUSIVE != 0, flags & PAUSED != 0);
+    Ok(ConsumerSpec { credit, no_ack, exclusive, priority, start, weight, generation, is_paused })
+}
+
+fn take_weight(reader: &mut Reader) -> Result<Weight, Error> {
+    let written = u16::from_le_bytes(reader.array()?);
+    Weight::from_u16(written).ok_or_else(|| reader.malformed())
+}
+
+fn put_change(out: &mut Gather, change: ConsumerChange) {
+    match change {
+        ConsumerChange::Pause(is_paused) => out.u8(if is_paused { PAUSES } else { GOES_ON }),
+        ConsumerChange::Weigh(weight) => {
+            out.u8(WEIGHS);
+            out.array(&weight.to_u16().to_le_bytes());
+        }
+    }
+}
+
+fn take_change(reader: &mut Reader) -> Result<ConsumerChange, Error> {
+    Ok(match reader.u8()? {
+        GOES_ON => ConsumerChange::Pause(false),
+        PAUSES => ConsumerChange::Pause(true),
+        WEIGHS => ConsumerChange::Weigh(take_weight(reader)?),
+        _ => return Err(reader.malformed()),
+    })
 }
 
 fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
@@ -293,9 +367,19 @@ fn take_offset(reader: &mut Reader) -> Result<StreamOffset, Error> {
     StreamOffset::from_parts(kind, number).ok_or_else(|| reader.malformed())
 }
 
+// How a consumer changes.
+const GOES_ON: u8 = 0;
+const PAUSES: u8 = 1;
+/// Its weight follows.
+const WEIGHS: u8 = 2;
+
 // What a consumer is, beside its numbers: one bit each.
 const EXCLUSIVE: u8 = 1;
 /// Where in a stream it begins follows. Since `Version::STREAMS`.
 const STARTS: u8 = 1 << 1;
 /// Its weight among the consumers of partitions that are assigned follows. Since `Version::STREAMS`.
 const WEIGHT: u8 = 1 << 2;
+/// The generation with which it was elected follows. Since `Version::STREAMS`.
+const GENERATION: u8 = 1 << 3;
+/// It is paused. Since `Version::CONSUMER_CHANGES`.
+const PAUSED: u8 = 1 << 4;

@@ -87,6 +87,10 @@ impl Queues {
                     let answer = Answer::Cancelled { queue, consumer };
                     group_effects.push(GroupEffect::Answer(consumer.session, answer));
                 }
+                Effect::Elected { queue, consumer, generation } => {
+                    let answer = Answer::Elected { queue, consumer, generation };
+                    group_effects.push(GroupEffect::Answer(consumer.session, answer));
+                }
                 Effect::Unused { queue } => group_effects.push(GroupEffect::Unused(queue.base())),
                 Effect::Dropped { queue } => {
                     // Each level of a queue is told of.

@@ -16,6 +16,7 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         | Answer::Detached { ticket }
         | Answer::Got { ticket, .. }
         | Answer::Purged { ticket, .. }
+        | Answer::Withheld { ticket, .. }
         | Answer::Status { ticket, .. }
         | Answer::Described { ticket, .. }
         | Answer::Peeked { ticket, .. }
@@ -26,6 +27,7 @@ fn ticket_of(answer: &Answer) -> Option<Ticket> {
         Answer::Delivered(_)
         | Answer::Leaving(_)
         | Answer::Cancelled { .. }
+        | Answer::Elected { .. }
         | Answer::Alarms(_)
         | Answer::Stopping => None,
     }

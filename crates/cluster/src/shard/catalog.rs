@@ -22,10 +22,11 @@ impl Shard {
         gathered: &mut Gathered,
         outputs: &mut Vec<Output>,
     ) {
-        let Some(catalog) = &self.catalog else { return };
+        let Some(catalog) = &mut self.catalog else { return };
         if catalog.group.is_frozen() {
             return;
         }
+        catalog.group.note_leader(now.wall_ms);
         let committed = self.harvest(GroupId::CATALOG, gathered, outputs);
         for entry in &committed {
             if let Err(why) = self.apply_catalog(entry, outputs) {
@@ -34,7 +35,11 @@ impl Shard {
         }
         self.delete_heard();
         self.hand_out_membership(outputs);
-        self.hand_out_reconciliation(outputs);
+        if self.is_too_old() {
+            self.raise_version(now, outputs);
+        } else {
+            self.hand_out_reconciliation(outputs);
+        }
         let Some(catalog) = &mut self.catalog else { return };
         if !catalog.group.replica.is_leader() {
             catalog.group.early.clear();
@@ -96,6 +101,15 @@ impl Shard {
                 self.send(producer.node, message, outputs);
             }
         }
+    }
+
+    /// A node that is alone asks nobody before it agrees on the newest version that it reads, and is not ready before: what
+    /// its first client declares may need that.
+    fn is_too_old(&self) -> bool {
+        self.catalog.as_ref().is_some_and(|catalog| {
+            let is_alone = catalog.group.replica.log().is_alone();
+            is_alone && catalog.catalog().agreed() < self.me.speaks
+        })
     }
 
     /// Once, after this node's start is in the catalog: what each shard's groups should have.

@@ -32,6 +32,7 @@ impl Shard {
         found.keep_time(&mut self.group_effects);
         found.flush_settles(now, at_once);
         found.flush_locks(now, &mut self.group_effects);
+        found.group.note_leader(now.wall_ms);
         let committed = self.harvest(group, gathered, outputs);
         // Confirms hang on the commit alone; what follows from applying comes after.
         self.confirm(group, outputs);

@@ -7,6 +7,7 @@ use crate::counted::who_votes;
 use crate::described::DescribedQueue;
 use crate::digests::Compared;
 use crate::group::Group;
+use crate::leadership::LeaderChange;
 
 /// How one node sees its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,9 @@ pub struct GroupReport {
     pub digest: u64,
     /// How this replica compares with the others'. The catalog's does not.
     pub compared: Compared,
+    /// Other nodes that took the group up lately, the oldest first: at most
+    /// [`LEADER_CHANGES_KEPT`](crate::limits::LEADER_CHANGES_KEPT).
+    pub leader_changes: Vec<LeaderChange>,
 }
 
 impl Shard {
@@ -134,6 +138,7 @@ impl Shard {
             matched,
             digest,
             compared,
+            leader_changes: group.leadership.changes(),
         }
     }
 

@@ -79,9 +79,11 @@ impl Shard {
             Request::Attach { group, .. }
             | Request::Detach { group, .. }
             | Request::Credit { group, .. }
+            | Request::ChangeConsumer { group, .. }
             | Request::Settle { group, .. }
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
+            | Request::Withhold { group, .. }
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
             | Request::Peek { group, .. }
@@ -225,6 +227,11 @@ impl Shard {
                     queues.credit(queue, consumer, add, &mut group_effects);
                 }
             }
+            Request::ChangeConsumer { queue, consumer, change, .. } => {
+                if let Some(queues) = self.queues(group) {
+                    queues.change_consumer(queue, consumer, change, &mut group_effects);
+                }
+            }
             Request::Settle { queue, consumer, ranges, outcome, credit, .. } => {
                 if let Some(queues) = self.queues(group) {
                     queues.settle(queue, consumer, &ranges, outcome, credit, &mut group_effects);
@@ -245,6 +252,9 @@ impl Shard {
             },
             Request::Purge { ticket, queue, .. } => {
                 self.purge(now, session, ticket, group, queue, outputs);
+            }
+            Request::Withhold { ticket, queue, step, .. } => {
+                self.withhold(now, (session, ticket), (group, queue), step, outputs);
             }
             Request::Status { ticket, queue, .. } => {
                 let status = self.queues(group).and_then(|queues| queues.status(queue));

@@ -1,6 +1,7 @@
-//! What a shard leads, for metrics: piece by piece, so that a node with many queues goes on meanwhile.
+//! What a shard leads, for metrics: piece by piece, so that a node with many queues goes on meanwhile. And where in
+//! streams that it leads somebody would begin to read.
 
-use machine::{Balance, GroupId, NodeId, QueueId, QueueStatus};
+use machine::{Balance, Front, GroupId, NodeId, QueueId, QueueStatus, StreamOffset};
 
 use super::{GroupReport, Shard};
 use crate::queues::Queues;
@@ -12,6 +13,7 @@ pub struct LedQueue {
     pub queue: QueueId,
     pub status: QueueStatus,
     pub balance: Balance,
+    pub front: Front,
 }
 
 /// Where the next piece begins: behind this queue.
@@ -32,7 +34,34 @@ pub struct Piece {
     pub deleted: u64,
 }
 
+/// A stream, or a partition of one, and from where on somebody would read it.
+pub type WantedPlace = (GroupId, QueueId, StreamOffset);
+
+/// Where in a stream somebody would begin to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamPlace {
+    pub queue: QueueId,
+    /// The first message that would be read: it is kept, or comes yet.
+    pub seq: u64,
+    /// The next message that comes.
+    pub end: u64,
+}
+
 impl Shard {
+    /// Where that is in those of these streams that are led here.
+    pub fn places(&self, wanted: &[WantedPlace]) -> Vec<StreamPlace> {
+        let mut found = Vec::new();
+        for (group, queues) in self.led() {
+            let of_group = wanted.iter().filter(|(of, _, _)| *of == group);
+            found.extend(of_group.filter_map(|(_, queue, offset)| {
+                let seq = queues.machine().seq_at(*queue, *offset)?;
+                let end = queues.machine().seq_at(*queue, StreamOffset::Next)?;
+                Some(StreamPlace { queue: *queue, seq, end })
+            }));
+        }
+        found
+    }
+
     /// What this shard leads behind that queue, at most so many queues.
     pub fn tally(&self, behind: Behind, queues_max: usize) -> Piece {
         let mut piece = match behind {
@@ -45,12 +74,12 @@ impl Shard {
                 Some((last, queue)) if group == last => Some(queue),
                 Some(_) | None => None,
             };
-            for (queue, status, balance) in queues.statuses(after) {
+            for (queue, status, balance, front) in queues.statuses(after) {
                 if piece.queues.len() == queues_max {
                     piece.is_cut = true;
                     return piece;
                 }
-                piece.queues.push(LedQueue { group, queue, status, balance });
+                piece.queues.push(LedQueue { group, queue, status, balance, front });
             }
         }
         piece

@@ -38,6 +38,17 @@ fn the_version_is_raised_when_all_nodes_can_read_the_next_and_not_before() {
 }
 
 #[test]
+fn a_node_that_is_alone_serves_once_it_has_agreed_on_all_that_it_reads() {
+    for shards in [1, 2] {
+        let mut cluster = Cluster::new(1, shards);
+        assert_eq!(cluster.cores[0].agreed_when_ready, Some(Version::NEWEST));
+        cluster.restart(NodeId(1));
+        cluster.run(1000);
+        assert_eq!(cluster.cores[0].agreed_when_ready, Some(Version::NEWEST));
+    }
+}
+
+#[test]
 fn a_node_that_cannot_be_reached_holds_the_version_back() {
     let mut cluster = Cluster::at(3, 1, Version::FIRST);
     upgrade(&mut cluster, NodeId(1));

@@ -33,6 +33,8 @@ pub(crate) struct Core {
     reader: StoreReader<SimDisk>,
     pub(crate) answers: Vec<(SessionId, Answer)>,
     reconciled: usize,
+    /// What its catalog had agreed on when the first of its shards could serve.
+    pub(crate) agreed_when_ready: Option<Version>,
     /// Why it does nothing any more.
     pub(crate) outdated: Option<String>,
 }
@@ -264,9 +266,11 @@ impl Cluster {
             | Request::Attach { group, .. }
             | Request::Detach { group, .. }
             | Request::Credit { group, .. }
+            | Request::ChangeConsumer { group, .. }
             | Request::Settle { group, .. }
             | Request::Get { group, .. }
             | Request::Purge { group, .. }
+            | Request::Withhold { group, .. }
             | Request::Status { group, .. }
             | Request::Describe { group, .. }
             | Request::Peek { group, .. }
@@ -355,6 +359,7 @@ impl Core {
             reader: StoreReader::new(reader),
             answers: Vec::new(),
             reconciled: 0,
+            agreed_when_ready: None,
             outdated: None,
         };
         for number in 0..core.shards.len() {
@@ -418,7 +423,11 @@ impl Core {
                     }
                 }
                 Output::Outdated { why } => self.outdated = Some(why),
-                Output::Reconciled => self.reconciled += 1,
+                Output::Reconciled => {
+                    self.reconciled += 1;
+                    let agreed = self.shards[0].catalog().map(machine::Catalog::agreed);
+                    self.agreed_when_ready = self.agreed_when_ready.or(agreed);
+                }
                 Output::Send { to, message } => letters.push((to, message)),
                 Output::ReadEntries { group, number, entries } => {
                     let entries = self.reader.entries(group, &entries).unwrap();
@@ -452,12 +461,15 @@ fn since(message: &Message) -> Version {
         Request::Describe { .. } => Version::DESCRIBED,
         Request::Peek { .. } => Version::PEEKED,
         Request::Lock { .. } => Version::LOCKS,
+        Request::Withhold { .. } => Version::UNDO,
+        Request::ChangeConsumer { .. } => Version::CONSUMER_CHANGES,
         _ => Version::OLDEST,
     };
     let of_answer = |answer: &Answer| match answer {
         Answer::Described { .. } => Version::DESCRIBED,
         Answer::Peeked { .. } => Version::PEEKED,
         Answer::Locked { .. } => Version::LOCKS,
+        Answer::Withheld { .. } => Version::UNDO,
         _ => Version::OLDEST,
     };
     let newest = match message {

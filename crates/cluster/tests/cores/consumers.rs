@@ -1,5 +1,7 @@
 //! What consumers hold and their credit, when leaders move, die or find themselves alone.
 
+use machine::ConsumerChange;
+
 use super::*;
 
 #[test]
@@ -350,4 +352,72 @@ fn a_consumer_that_ends_before_its_queue_could_serve_it_is_not_there_after() {
     cluster.told(bob);
     publish(&mut cluster, bob, place, 1);
     assert!(delivered(&mut cluster, bob).is_empty(), "nobody consumes");
+}
+
+#[test]
+fn a_paused_consumer_is_given_nothing_whoever_leads_until_it_goes_on() {
+    let mut cluster = Cluster::new(3, 1);
+    let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+    let (queue, group) = place;
+    // Of the node that leads at first, and of another.
+    let leader = cluster.leader(group);
+    let (here, elsewhere) = (session(leader), session(NodeId(leader.0 % 3 + 1)));
+    for by in [here, elsewhere] {
+        attach(&mut cluster, by, place, 10);
+        let consumer = ConsumerId { session: by, number: 1 };
+        cluster.ask(
+            by,
+            Request::ChangeConsumer { group, queue, consumer, change: ConsumerChange::Pause(true) },
+        );
+    }
+    cluster.run(100);
+    let by = session(NodeId((leader.0 + 1) % 3 + 1));
+    publish(&mut cluster, by, place, 4);
+    assert_eq!(ready(&mut cluster, by, place), 4);
+    depose(&mut cluster, group);
+    heal_all(&mut cluster);
+    cluster.run(1_000);
+    assert_eq!(ready(&mut cluster, by, place), 4, "the next leader was told");
+    for by in [here, elsewhere] {
+        let consumer = ConsumerId { session: by, number: 1 };
+        cluster.ask(
+            by,
+            Request::ChangeConsumer {
+                group,
+                queue,
+                consumer,
+                change: ConsumerChange::Pause(false),
+            },
+        );
+    }
+    cluster.run(500);
+    let given = [here, elsewhere].map(|by| delivered(&mut cluster, by).len());
+    assert_eq!(given.iter().sum::<usize>(), 4, "{given:?}");
+}
+
+#[test]
+fn a_consumer_that_is_paused_while_it_is_attached_is_paused_at_the_next_leader_as_well() {
+    let mut cluster = Cluster::new(3, 1);
+    let place = cluster.declare(session(NodeId(1)), "orders", (true, false));
+    let (queue, group) = place;
+    let leader = cluster.leader(group);
+    let by = session(NodeId(leader.0 % 3 + 1));
+    // Both are on their way when the leader hears of the consumer.
+    let (consumer, spec) = (
+        ConsumerId { session: by, number: 1 },
+        ConsumerSpec { credit: 10, ..ConsumerSpec::default() },
+    );
+    cluster.ask(by, Request::Attach { ticket: Ticket(9), group, queue, consumer, spec });
+    let change = ConsumerChange::Pause(true);
+    cluster.ask(by, Request::ChangeConsumer { group, queue, consumer, change });
+    cluster.run(100);
+    depose(&mut cluster, group);
+    heal_all(&mut cluster);
+    cluster.run(1_000);
+    publish(&mut cluster, by, place, 4);
+    assert_eq!(ready(&mut cluster, by, place), 4);
+    let change = ConsumerChange::Pause(false);
+    cluster.ask(by, Request::ChangeConsumer { group, queue, consumer, change });
+    cluster.run(500);
+    assert_eq!(delivered(&mut cluster, by).len(), 4);
 }

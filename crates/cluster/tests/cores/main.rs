@@ -12,6 +12,7 @@ mod leaders;
 mod locks;
 mod peeked;
 mod rejoining;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 

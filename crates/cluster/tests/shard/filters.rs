@@ -22,7 +22,7 @@ fn keys(keys: &[&str]) -> Filter {
 }
 
 /// The key of each message: one of three kinds, and one of two places.
-fn key(number: u64) -> String {
+pub(super) fn key(number: u64) -> String {
     let place = if number.is_multiple_of(2) { "eu" } else { "us" };
     format!("{}.{place}", ["order", "refund", "audit"][number as usize % 3])
 }
@@ -49,7 +49,7 @@ fn filter(which: usize) -> Filter {
 }
 
 /// So many messages, with their keys and headers.
-fn publish(node: &mut Node, (queue, group): Place, range: std::ops::Range<u64>) {
+pub(super) fn publish(node: &mut Node, (queue, group): Place, range: std::ops::Range<u64>) {
     let mut batch = Batch::new();
     for number in range {
         let (key, kind) = (key(number), number % 3);

@@ -5,11 +5,13 @@ mod checkpoints;
 mod filters;
 #[path = "../common/node.rs"]
 mod node;
+mod partitions;
 mod peeks;
 mod queues;
 mod rates;
 mod streams;
 mod subscriptions;
+mod withheld;
 
 use cluster::exchange::Input;
 use cluster::{Answer, Held, Request, Ticket};

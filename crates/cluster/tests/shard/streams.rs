@@ -1,8 +1,8 @@
 //! Readers of streams: each gets every message in order, from memory or from the disk, and takes nothing away.
 
 use machine::{
-    Arguments, CatalogCommand, Features, QueueHome, QueueSettings, QueueSpec, QueueType, Retention,
-    StreamOffset, Version,
+    Arguments, CatalogCommand, ConsumerChange, Features, QueueHome, QueueSettings, QueueSpec,
+    QueueType, Retention, StreamOffset, Version,
 };
 
 use super::*;
@@ -183,6 +183,34 @@ fn who_reads_a_stream_that_is_deleted_is_told() {
     let is_told =
         |it: &Answer| matches!(it, Answer::Cancelled { consumer: of, .. } if *of == consumer);
     assert!(told.iter().any(is_told), "{told:?}");
+}
+
+#[test]
+fn a_reader_that_is_paused_waits_and_others_go_on() {
+    let mut node = Node::new(1);
+    let place = stream(&mut node, Retention::default());
+    let (queue, group) = place;
+    let bob = node.attach(BOB, place, from(StreamOffset::First, 10));
+    node.attach(EVE, place, from(StreamOffset::First, 10));
+    let pause = |node: &mut Node, is_paused| {
+        node.ask(
+            BOB,
+            Request::ChangeConsumer {
+                group,
+                queue,
+                consumer: bob,
+                change: ConsumerChange::Pause(is_paused),
+            },
+        );
+        node.run_to_quiet();
+    };
+    pause(&mut node, true);
+    publish(&mut node, place, 1..4);
+    node.run_to_quiet();
+    assert_eq!(bodies(&node.got(BOB)), Vec::<&str>::new());
+    assert_eq!(bodies(&node.got(EVE)), numbers(1..4));
+    pause(&mut node, false);
+    assert_eq!(bodies(&node.got(BOB)), numbers(1..4));
 }
 
 #[test]

@@ -13,7 +13,7 @@ const EVE: SessionId = SessionId(3);
 
 pub(super) type Place = (QueueId, GroupId);
 
-fn change(node: &mut Node, command: CatalogCommand) -> Vec<Answer> {
+pub(super) fn change(node: &mut Node, command: CatalogCommand) -> Vec<Answer> {
     node.submit(ANN, Request::Catalog { ticket: Ticket(5), command });
     node.run_to_quiet();
     node.told(ANN)
@@ -25,6 +25,16 @@ pub(super) fn create(
     queue_type: QueueType,
     features: Features,
 ) -> Place {
+    create_with(node, name, queue_type, features, 1)
+}
+
+pub(super) fn create_with(
+    node: &mut Node,
+    name: &str,
+    queue_type: QueueType,
+    features: Features,
+    partitions: u16,
+) -> Place {
     let spec = QueueSpec {
         queue_type,
         settings: QueueSettings {
@@ -35,7 +45,7 @@ pub(super) fn create(
         dead_letter: None,
         consumer_timeout_ms: None,
         members: None,
-        partitions: 1,
+        partitions,
     };
     let command = CatalogCommand::CreateQueue {
         vhost: "/".to_owned(),
@@ -66,7 +76,7 @@ fn subscription(node: &mut Node, name: &str, stream: Place, start: StreamOffset)
     place
 }
 
-fn seek(node: &mut Node, name: &str, to: StreamOffset) {
+pub(super) fn seek(node: &mut Node, name: &str, to: StreamOffset) {
     let (vhost, name) = ("/".to_owned(), name.to_owned());
     change(node, CatalogCommand::SeekQueue { vhost, name, to });
 }
@@ -85,7 +95,7 @@ pub(super) fn numbers(node: &mut Node, session: SessionId) -> Vec<u64> {
     got.iter().map(|got| number(&got.body)).collect()
 }
 
-fn settle(node: &mut Node, consumer: ConsumerId, (queue, group): Place, seqs: &[u64]) {
+pub(super) fn settle(node: &mut Node, consumer: ConsumerId, (queue, group): Place, seqs: &[u64]) {
     let ranges: Ranges = seqs.iter().map(|seq| *seq..seq + 1).collect();
     let (outcome, credit) = (Outcome::Done, seqs.len() as u32);
     let session = consumer.session;

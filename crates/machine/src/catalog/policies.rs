@@ -4,6 +4,7 @@
 //! limits nobody exceeds. What a policy says is typed: which words RabbitMQ has for it is the broker's to know
 //! (`broker::policy`). What follows for a queue is not stored: it is looked up again when a policy or a queue comes.
 
+mod foreseen;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use super::queues::spec::QueueSpec;
 use super::users::Pattern;
 use crate::encoding::{Corrupt, Reader, put_text};
 use crate::value::Arguments;
+pub use foreseen::{Foreseen, PolicyChange};
 pub use rules::PolicyRules;
 
 /// What a policy is, apart from its name and its place.

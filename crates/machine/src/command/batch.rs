@@ -3,7 +3,7 @@
 use super::{
     Attributes, CANCEL, CATALOG, CREATE_QUEUE, DROP_QUEUE, ENQUEUE, ENTRY_HEAD_BYTES,
     ENTRY_VERSION, FROM, KEEP_CHAIN, KEEP_MARKS, LOCK, MARK_DELIVERED, Outcome, SET_SETTINGS,
-    SETTLE,
+    SETTLE, WITHHOLD, Withholding,
 };
 use crate::catalog::CatalogCommand;
 use crate::encoding::{length, put_u32, put_u64};
@@ -77,6 +77,15 @@ impl Batch {
         self.with(SETTLE, |out| {
             put_u64(out, queue.0);
             out.push(outcome.number());
+            ranges.encode(out);
+        });
+    }
+
+    /// What becomes of messages that are purged, or were, and can be brought back. From `Version::UNDO` on.
+    pub fn withhold(&mut self, queue: QueueId, step: Withholding, ranges: &Ranges) {
+        self.with(WITHHOLD, |out| {
+            put_u64(out, queue.0);
+            step.encode(out);
             ranges.encode(out);
         });
     }

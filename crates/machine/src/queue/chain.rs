@@ -60,6 +60,12 @@ impl Chain {
                 level.kept().len(),
             ];
             self.value = numbers.into_iter().fold(self.value, mix);
+            let attributes = level.reader.attributes.as_ref();
+            if let Some((by, until_ms)) = attributes.and_then(|it| it.withheld.purge()) {
+                let withheld = attributes.map_or(0, |it| it.withheld.all().len());
+                let numbers = [by.session.0, by.number, until_ms, withheld];
+                self.value = numbers.into_iter().fold(self.value, mix);
+            }
         }
     }
 
@@ -91,6 +97,7 @@ fn hash(effect: &Effect) -> u64 {
         | Effect::Marked { .. }
         | Effect::Leave { .. }
         | Effect::Borrow { .. }
+        | Effect::Elected { .. }
         | Effect::Locked(_)
         | Effect::Cancelled { .. }
         | Effect::Unused { .. } => 0,

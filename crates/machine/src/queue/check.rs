@@ -25,6 +25,7 @@ impl Level {
             leaving = attributes.leaving.union().expect("a message is dead once");
             places.push(("leaving", leaving.clone()));
             places.push(("delayed", attributes.delayed.not_due()));
+            places.push(("withheld", attributes.withheld.undecided().clone()));
             let bytes = attributes.bytes_of(self.waiting());
             assert_eq!(attributes.ready_bytes, bytes, "bytes of what is ready in {:?}", self.id());
         }
@@ -36,6 +37,7 @@ impl Level {
                 places.push(("gathered", ranges));
             }
         }
+        places.push(("gathered as withheld", gathered.all_withheld().intersect(&open)));
         places.push(("settled unmarked", gathered.unmarked.intersect(&open)));
         let mut all = Ranges::new();
         for (place, ranges) in places {

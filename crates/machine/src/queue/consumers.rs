@@ -3,78 +3,20 @@
 //! Leader-local. A holder is a consumer, or somebody who fetched single messages; it stays until it
 //! is detached and holds nothing. Consumers with credit stand in a line per priority. In a queue with a
 //! single active consumer one is served until it is gone, then the next in line; a partition with an assignment serves the
-//! one that it is assigned to (`assignment`).
+//! one that it is assigned to (`assignment`), and one of several partitions with a single active consumer together the one
+//! that was elected (`election`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
 
 use super::assignment::{self, Assignment};
+use super::election::Election;
+use super::holder::{ConsumerSpec, Held, Holder, Place};
+use super::weight::{ConsumerChange, Weight};
 use crate::ids::{ConsumerId, SessionId};
 use crate::limits::DRAIN_MS_MAX;
 use crate::ranges::Ranges;
-
-/// How a consumer wants its messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConsumerSpec {
-    /// How many messages it may be given before more credit comes.
-    pub credit: u32,
-    /// Messages are settled as they are handed out.
-    pub no_ack: bool,
-    /// Nobody else may consume.
-    pub exclusive: bool,
-    /// Higher ones are served while they have credit.
-    pub priority: i32,
-    /// Of a stream: where it begins.
-    pub start: Option<StreamOffset>,
-    /// How many partitions it is to have for each that another has whose weight is 1, where partitions are assigned. 0 is
-    /// as 1.
-    pub weight: u16,
-}
-
-/// Where in a stream somebody begins to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamOffset {
-    /// The oldest message that is kept.
-    First,
-    /// The messages that came together last.
-    Last,
-    /// What comes from now on.
-    Next,
-    /// The message with this sequence number, or the first behind it that is kept.
-    At(u64),
-    /// The first that came then or later, in ms since 1970; never one behind it.
-    Since(u64),
-    /// The first that came no longer ago than so many ms; never one behind it.
-    Ago(u64),
-}
-
-impl StreamOffset {
-    /// As it is written: which kind, and its number, or 0.
-    pub const fn to_parts(self) -> (u8, u64) {
-        match self {
-            Self::First => (0, 0),
-            Self::Last => (1, 0),
-            Self::Next => (2, 0),
-            Self::At(seq) => (3, seq),
-            Self::Since(time_ms) => (4, time_ms),
-            Self::Ago(ms) => (5, ms),
-        }
-    }
-
-    /// `None`: there is no such kind.
-    pub const fn from_parts(kind: u8, number: u64) -> Option<Self> {
-        Some(match kind {
-            0 => Self::First,
-            1 => Self::Last,
-            2 => Self::Next,
-            3 => Self::At(number),
-            4 => Self::Since(number),
-            5 => Self::Ago(number),
-            _ => return None,
-        })
-    }
-}
 
 /// Why a consumer was not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,69 +30,9 @@ pub enum AttachError {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holder {
-    pub(crate) spec: ConsumerSpec,
-    pub(crate) credit: u32,
-    pub(crate) held: Held,
-    is_attached: bool,
-    /// When it came, among all.
-    arrival: u64,
-    /// Its place in the line.
-    place: Option<Place>,
-}
-
-/// The messages that somebody holds, by the level they are in.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
-    main: Ranges,
-    /// Of levels from 1 on, as far as there were any.
-    levels: Vec<Ranges>,
-}
-
-impl Held {
-    pub(crate) fn of(&mut self, level: u8) -> &mut Ranges {
-        let Some(place) = usize::from(level).checked_sub(1) else { return &mut self.main };
-        if self.levels.len() <= place {
-            self.levels.resize_with(place + 1, Ranges::new);
-        }
-        &mut self.levels[place]
-    }
-
-    /// Of one level, if there was any.
-    pub(crate) fn at(&self, level: u8) -> Option<&Ranges> {
-        match usize::from(level).checked_sub(1) {
-            None => Some(&self.main),
-            Some(place) => self.levels.get(place),
-        }
-    }
-
-    /// By level.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u8, &Ranges)> {
-        (0..=u8::MAX).zip(std::iter::once(&self.main).chain(&self.levels))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.main.is_empty() && self.levels.iter().all(Ranges::is_empty)
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.main.len() + self.levels.iter().map(Ranges::len).sum::<u64>()
-    }
-
-    fn insert_all(&mut self, other: &Self) {
-        for (level, held) in other.all() {
-            self.of(level).insert_all(held);
-        }
-    }
-}
-
-/// Highest priority first, then who has waited longest.
-type Place = (Reverse<i32>, u64);
-
-#[derive(Clone, Debug, Default)]
 pub(crate) struct Consumers {
     holders: BTreeMap<ConsumerId, Holder>,
-    /// Attached consumers with credit.
+    /// Attached consumers with credit that are not paused.
     line: BTreeMap<Place, ConsumerId>,
     places: u64,
     attached: u32,
@@ -162,22 +44,45 @@ pub(crate) struct Consumers {
     active: Option<ConsumerId>,
     /// Which of several partitions this is, where each serves the one that is assigned to it.
     assignment: Option<Assignment>,
-    /// The one that is to be served; `None`: others came or went, and it is to be worked out.
+    /// One is served at a time by all partitions together.
+    election: Option<Election>,
+    /// The one that is to be served, of an assignment or election; `None`: it is to be worked out.
     assigned: Option<ConsumerId>,
+    /// Who was served last, and since when.
+    served: Option<(ConsumerId, u64)>,
     /// Until when others may settle what they hold, if that is waited for.
     drains_until_ms: Option<u64>,
 }
 
 impl Consumers {
     pub(crate) fn new(is_single: bool, assignment: Option<Assignment>) -> Self {
-        Self { is_single: is_single || assignment.is_some(), assignment, ..Self::default() }
+        if is_single {
+            let election = assignment.and_then(Election::of);
+            return Self { is_single, election, ..Self::default() };
+        }
+        Self { is_single: assignment.is_some(), assignment, ..Self::default() }
     }
 
     /// There may be more partitions now.
     pub(crate) fn assign(&mut self, assignment: Option<Assignment>) {
         if self.assignment.is_some() && assignment.is_some() {
             (self.assignment, self.assigned) = (assignment, None);
+        } else if self.is_single && self.election.is_none() {
+            self.election = assignment.and_then(Election::of);
         }
+    }
+
+    /// Consumers came or went: who is served is to be worked out.
+    fn changed(&mut self) {
+        self.assigned = None;
+        self.election.iter_mut().for_each(Election::changed);
+    }
+
+    /// Elects the single active consumer of all partitions, if that is to be done here. Gives who is to be told which
+    /// generation.
+    pub(crate) fn elect(&mut self, now_ms: u64) -> Vec<(ConsumerId, u64)> {
+        let Some(election) = &mut self.election else { return Vec::new() };
+        election.elect(&mut self.holders, self.active, now_ms)
     }
 
     pub(crate) fn attach(
@@ -197,10 +102,10 @@ impl Consumers {
             self.places += 1;
             holder.arrival = self.places;
         }
-        self.assigned = None;
-        holder.spec = spec;
+        (holder.spec, holder.told) = (spec, spec.generation);
         holder.credit = 0;
         holder.is_attached = true;
+        self.changed();
         self.exclusive = spec.exclusive.then_some(consumer);
         self.add_credit(consumer, spec.credit);
         Ok(())
@@ -213,7 +118,7 @@ impl Consumers {
         let was_attached = std::mem::take(&mut holder.is_attached);
         if was_attached {
             self.attached -= 1;
-            self.assigned = None;
+            self.changed();
         }
         if self.exclusive == Some(consumer) {
             self.exclusive = None;
@@ -230,11 +135,42 @@ impl Consumers {
             return;
         }
         holder.credit = holder.credit.saturating_add(add);
-        if holder.credit > 0 && holder.place.is_none() {
+        if holder.credit > 0 && holder.place.is_none() && !holder.spec.is_paused {
             self.places += 1;
             let place = (Reverse(holder.spec.priority), self.places);
             holder.place = Some(place);
             self.line.insert(place, consumer);
+        }
+    }
+
+    /// What it holds stays with it, and so does its credit.
+    pub(crate) fn change(&mut self, consumer: ConsumerId, change: ConsumerChange) {
+        match change {
+            ConsumerChange::Pause(is_paused) => self.pause(consumer, is_paused),
+            ConsumerChange::Weigh(weight) => self.weigh(consumer, weight),
+        }
+    }
+
+    /// Partitions may be assigned to others from now on.
+    fn weigh(&mut self, consumer: ConsumerId, weight: Weight) {
+        let holder = self.holders.get_mut(&consumer).filter(|holder| holder.is_attached);
+        let Some(holder) = holder.filter(|holder| holder.spec.weight != weight) else { return };
+        holder.spec.weight = weight;
+        if self.assignment.is_some() {
+            self.assigned = None;
+        }
+    }
+
+    /// It is given nothing from now on, or goes on.
+    fn pause(&mut self, consumer: ConsumerId, is_paused: bool) {
+        let Some(holder) = self.holders.get_mut(&consumer).filter(|it| it.is_attached) else {
+            return;
+        };
+        holder.spec.is_paused = is_paused;
+        if is_paused {
+            self.leave_line(consumer);
+        } else {
+            self.add_credit(consumer, 0);
         }
     }
 
@@ -333,32 +269,31 @@ impl Consumers {
     /// The one to serve of a queue with a single active consumer: who is, or else who holds messages, or
     /// has the highest priority, or came first.
     fn active(&mut self) -> Option<ConsumerId> {
-        if let Some(assignment) = self.assignment {
-            return self.hand_over(assignment);
+        if self.is_handed_over() {
+            return self.hand_over();
         }
         if self.active.is_none() {
             let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
-            let first = attached.min_by_key(|(_, holder)| {
-                (holder.held.is_empty(), Reverse(holder.spec.priority), holder.arrival)
-            });
+            let first = attached.min_by_key(|(_, holder)| holder.precedence());
             self.active = first.map(|(consumer, _)| *consumer);
         }
         self.active
     }
 
-    /// The one that a partition is assigned to, once nobody else holds anything. Until then nobody is served: what comes
-    /// first is settled first.
-    fn hand_over(&mut self, assignment: Assignment) -> Option<ConsumerId> {
+    /// Whether who is served is told from outside, and waits for what others hold.
+    fn is_handed_over(&self) -> bool {
+        self.assignment.is_some() || self.election.is_some()
+    }
+
+    /// The one that a partition is assigned to, or that was elected, once nobody else holds anything. Until then nobody is
+    /// served: what comes first is settled first.
+    fn hand_over(&mut self) -> Option<ConsumerId> {
         if self.assigned.is_none() {
-            let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
-            let attached =
-                attached.map(|(consumer, holder)| (*consumer, holder.spec.weight.max(1).into()));
-            self.assigned = assignment::assigned(assignment, attached);
+            self.assigned = self.work_out();
         }
         let wanted = self.assigned?;
         if self.active != Some(wanted) {
-            let mut others = self.holders.iter().filter(|(consumer, _)| **consumer != wanted);
-            let is_held = others.any(|(_, holder)| !holder.held.is_empty());
+            let is_held = self.others_than(wanted).any(|(_, holder)| !holder.held.is_empty());
             if is_held && !planted::is("partition_not_drained") {
                 return None;
             }
@@ -367,12 +302,34 @@ impl Consumers {
         self.active
     }
 
-    /// After consumers were served: whether one waits for what others hold.
+    fn work_out(&self) -> Option<ConsumerId> {
+        if let Some(election) = &self.election {
+            return election.served(&self.holders);
+        }
+        let attached = self.holders.iter().filter(|(_, holder)| holder.is_attached);
+        let attached = attached.map(|(consumer, holder)| (*consumer, holder.spec.weight));
+        assignment::assigned(self.assignment?, attached)
+    }
+
+    /// Those whose messages are waited for. One that is detached keeps what it holds where one is elected, as in any
+    /// queue with a single active consumer.
+    fn others_than(&self, wanted: ConsumerId) -> impl Iterator<Item = (&ConsumerId, &Holder)> {
+        let is_elected = self.election.is_some();
+        self.holders
+            .iter()
+            .filter(move |(id, holder)| **id != wanted && (holder.is_attached || !is_elected))
+    }
+
+    /// After consumers were served: who it is now, and whether one waits for what others hold.
     pub(crate) fn watch_drain(&mut self, now_ms: u64) {
-        let waits = self.assignment.is_some()
-            && self.assigned.is_some()
+        if self.is_handed_over() && self.active != self.served.map(|(served, _)| served) {
+            self.served = self.active.map(|active| (active, now_ms));
+        }
+        let is_held = |wanted| self.others_than(wanted).any(|(_, holder)| !holder.held.is_empty());
+        let waits = self.is_handed_over()
+            && self.held_count > 0
             && self.assigned != self.active
-            && self.held_count > 0;
+            && self.assigned.is_some_and(is_held);
         self.drains_until_ms = match (waits, self.drains_until_ms) {
             (true, None) => Some(now_ms.saturating_add(DRAIN_MS_MAX)),
             (true, until_ms) => until_ms,
@@ -387,7 +344,7 @@ impl Consumers {
 
     /// What all but the one hold that is to be served, by level.
     pub(crate) fn held_by_others(&self) -> Vec<(ConsumerId, u8, Ranges)> {
-        let others = self.holders.iter().filter(|(consumer, _)| Some(**consumer) != self.assigned);
+        let others = self.assigned.into_iter().flat_map(|wanted| self.others_than(wanted));
         let all = others.flat_map(|(consumer, holder)| {
             holder.held.all().map(|(level, held)| (*consumer, level, held.clone()))
         });
@@ -396,7 +353,7 @@ impl Consumers {
 
     /// Whether another consumer is to be served as soon as nobody holds anything.
     pub(crate) fn hands_over(&self) -> bool {
-        self.assignment.is_some() && (self.assigned.is_none() || self.assigned != self.active)
+        self.is_handed_over() && (self.assigned.is_none() || self.assigned != self.active)
     }
 
     /// The consumer to serve next.
@@ -436,7 +393,8 @@ impl Consumers {
         let credit = |holder: &Holder| u64::from(holder.credit);
         if self.is_single {
             let active = self.active().and_then(|active| self.holders.get(&active));
-            return active.filter(|holder| holder.is_attached).map_or(0, credit);
+            let goes_on = |holder: &&Holder| holder.is_attached && !holder.spec.is_paused;
+            return active.filter(goes_on).map_or(0, credit);
         }
         let in_line = self.line.values().filter_map(|consumer| self.holders.get(consumer));
         in_line.map(credit).sum()
@@ -458,6 +416,12 @@ impl Consumers {
     /// Whether it is the one to be served, where that is one at a time and decided.
     pub(crate) fn is_active(&self, consumer: ConsumerId) -> bool {
         self.active == Some(consumer)
+    }
+
+    /// Since when the one is served, where that is told from outside.
+    pub(crate) fn active_since_ms(&self) -> Option<u64> {
+        let (served, since_ms) = self.served?;
+        self.is_active(served).then_some(since_ms)
     }
 
     /// How many are attached or hold something.

@@ -5,7 +5,7 @@
 use super::context::Context;
 use super::open::OpenEnded;
 use super::reader::delivered::Delivered;
-use super::reader::{MessageAttributes, Reader, Reading};
+use super::reader::{MessageAttributes, Reader, Reading, WithheldMessages};
 use super::reconcile::Moves;
 use super::seqs::Seqs;
 use super::store::Store;
@@ -94,6 +94,21 @@ impl Level {
             attributes.encode(out);
         }
         self.reader.delivered.encode(out, version);
+    }
+
+    /// As a snapshot has it, which has everything else of the level already. False: these cannot be withheld.
+    pub(crate) fn withhold(&mut self, withheld: WithheldMessages) -> bool {
+        let open = self.kept().intersect(withheld.all());
+        // There are attributes where there is anything withheld.
+        let Some(attributes) = &mut self.reader.attributes else { return false };
+        let is_right = open == *withheld.all()
+            && attributes.withheld.is_empty()
+            && attributes.leaving.within(&open).is_empty()
+            && attributes.delayed.within_all(&open).is_empty();
+        if !planted::is("withheld_not_restored") {
+            attributes.withheld = withheld;
+        }
+        is_right
     }
 
     /// As a snapshot of this version has it: 3 knows attributes, 4 what was delivered, 5 that deliveries

@@ -9,11 +9,12 @@ mod snapshot;
 mod subscriptions;
 mod taking;
 mod timers;
+mod withholding;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use attachments::Attached;
-pub use describe::{HolderDescription, QueueDescription};
+pub use describe::{Front, HolderDescription, QueueDescription};
 pub use peek::{MessageDescription, MessageState, PeekFilter, Position, QueuePeek};
 
 use super::chain::Chain;
@@ -363,6 +364,16 @@ impl QueueMachine {
                         self.set_to(place, before);
                     }
                     // Limits and times that are new are seen to at the end, and who waits is given what is ready.
+                    self.touched.push(place);
+                }
+            }
+            Command::Withhold { queue, step, ranges } => {
+                let at = (self.time_ms, self.is_leading);
+                if let Some(place) = self.place(queue)
+                    && let Some(found) = self.slots[place].as_mut().filter(|found| !found.is_gone)
+                {
+                    found.apply_withholding(queue.priority(), (step, &ranges), at, effects);
+                    // What is back goes out at the end, or is too much.
                     self.touched.push(place);
                 }
             }

@@ -53,7 +53,8 @@ impl Pace {
         tokens: Tokens,
         (now_ms, from_ms): (u64, u64),
     ) -> Option<Box<Self>> {
-        if planted::is("leader_has_tokens") {
+        let forgets = tokens == Tokens::Lends && planted::is("lender_has_tokens");
+        if forgets || planted::is("leader_has_tokens") {
             return Self::full(rates, tokens, from_ms);
         }
         // What another leader has lent may be used until this time.

@@ -15,11 +15,13 @@ mod moved;
 mod reading;
 mod ready;
 mod values;
+mod withheld;
 
 use std::ops::Range;
 
 pub(crate) use attributes::MessageAttributes;
 pub(crate) use reading::Popped;
+pub(crate) use withheld::WithheldMessages;
 
 use super::Effect;
 use super::context::Context;
@@ -249,6 +251,7 @@ impl Reading<'_> {
         self.drop_ready(&dead);
         self.reader.free_keys(&dead);
         let attributes = self.reader.attributes_mut();
+        attributes.withheld.forget(&dead);
         attributes.delayed.forget_all(&dead);
         attributes.leaving.insert(reason, &dead, is_leading);
     }
@@ -262,7 +265,10 @@ impl Reading<'_> {
         taken: &Ranges,
         cx: Context<'_>,
     ) {
-        let found = self.alive_of(ranges);
+        let mut found = self.alive_of(ranges);
+        if let Some(attributes) = &self.reader.attributes {
+            attributes.withheld.exclude(&mut found);
+        }
         let Some(features) = cx.features.filter(|features| features.counts_returns) else {
             // It was given back when it was said, unless returns were counted then.
             return self.give_back_once(found, taken, cx.is_leading);

@@ -31,6 +31,7 @@ impl Queue {
         self.aged_ms = 0;
         self.subscribers.forget();
         self.pace = None;
+        self.under_way = None;
     }
 
     /// All that may have come have: consumers are served, or the queue is over. Who led it before may give out messages
@@ -132,7 +133,19 @@ impl Queue {
             level.reader.hand_out(effects);
         }
         self.consumers.watch_drain(now_ms);
+        self.elect(now_ms, effects);
         self.borrow(effects);
+    }
+
+    /// Says who is the active consumer of all partitions now.
+    fn elect(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        let queue = self.id.base();
+        let told = self.consumers.elect(now_ms);
+        effects.extend(told.into_iter().map(|(consumer, generation)| Effect::Elected {
+            queue,
+            consumer,
+            generation,
+        }));
     }
 
     /// Says what it would borrow.
@@ -300,6 +313,7 @@ impl Queue {
                 self.consumers.forget_if_idle(consumer);
             }
         }
+        self.forget_withheld_by(now_ms);
         self.serve(now_ms, effects);
         self.trim();
         if self.unused_until_ms().is_some_and(|until_ms| until_ms <= now_ms) {

@@ -94,7 +94,9 @@ impl Lender {
         }
         let [messages, bytes] = asked.map(|(bucket, tokens)| match bucket {
             Some(bucket) => {
-                bucket.take(tokens);
+                if !planted::is("loan_uncharged") {
+                    bucket.take(tokens);
+                }
                 tokens
             }
             None => 0,
@@ -141,7 +143,7 @@ impl Borrower {
         }
         match self.lent.filter(|_| now_ms >= self.from_ms) {
             Some(Loan { messages, bytes, .. }) => {
-                self.lent = None;
+                self.lent = self.lent.filter(|_| planted::is("loan_used_twice"));
                 Change::Has { messages, bytes }
             }
             None => Change::Nothing,
@@ -153,7 +155,9 @@ impl Borrower {
         if self.from_ms > self.now_ms {
             return self.from_ms;
         }
-        if let Some(asked_ms) = self.asked_ms.filter(|asked_ms| self.now_ms < asked_ms + AGAIN_MS) {
+        let is_waiting =
+            |asked_ms: &u64| self.now_ms < asked_ms + AGAIN_MS || planted::is("loan_asked_once");
+        if let Some(asked_ms) = self.asked_ms.filter(is_waiting) {
             return asked_ms + AGAIN_MS;
         }
         self.number += 1;

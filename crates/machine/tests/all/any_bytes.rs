@@ -4,8 +4,9 @@ use machine::{
     Actor, Applied, AppliesTo, Arguments, Attributes, Batch, BindingChange, Catalog,
     CatalogCommand, ConsumerId, ConsumerSpec, Dedup, EntryReader, Event, Features, Goal, GroupId,
     LockCommand, Messages, NoHeaders, NodeId, NodeStatus, Outcome, PolicyKind, PolicyRules,
-    PolicySpec, ProducerId, PublishedBy, QueueId, QueueMachine, QueueSettings, QueueType, Ranges,
-    Retry, SessionId, UserLimits, Value, Version, VhostMetadata, check_commands,
+    PolicySpec, ProducerId, PublishedBy, PurgeId, QueueId, QueueMachine, QueueSettings, QueueType,
+    Ranges, Retry, SessionId, UserLimits, Value, Version, VhostMetadata, Withholding,
+    check_commands,
 };
 use proptest::prelude::*;
 
@@ -52,6 +53,9 @@ fn some_entry() -> Vec<u8> {
     batch.settle(QueueId(3), Outcome::Requeue, &Ranges::from(1..3));
     batch.settle(QueueId(3), Outcome::Expired, &Ranges::from(1..2));
     batch.cancel_delayed(&[QueueId(3)], 5);
+    let by = PurgeId { session: SessionId(1), number: 2 };
+    batch.withhold(QueueId(3), Withholding::Begin { by, until_ms: 9 }, &Ranges::from(1..3));
+    batch.withhold(QueueId(3), Withholding::Restore, &Ranges::from(1..2));
     let vhost = || "/".to_owned();
     let (name, owner, lease_ms) = ("job".to_owned(), "ann".to_owned(), 1_000);
     batch.lock(&LockCommand::BeginTerm { term: 1, heard: None });

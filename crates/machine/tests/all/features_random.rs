@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::{
     Applied, Attributes, Batch, Command, ConsumerId, ConsumerSpec, Dedup, Effect, EntryReader,
-    Features, MessageState, Outcome, Overflow, PeekFilter, Position, QueueId, QueueMachine,
-    QueueSettings, QueueStatus, Ranges, Rates, Retry, SessionId, Version,
+    Features, MessageState, Outcome, Overflow, PeekFilter, Position, PurgeId, QueueId,
+    QueueMachine, QueueSettings, QueueStatus, Ranges, Rates, Retry, SessionId, Version, Weight,
+    Withheld,
 };
 use proptest::prelude::*;
 
@@ -337,7 +338,9 @@ impl World {
                     exclusive: false,
                     priority: i32::from(c % 2),
                     start: None,
-                    weight: 0,
+                    weight: Weight::Unknown,
+                    generation: 0,
+                    is_paused: false,
                 };
                 let _ = self.leader.attach(queue, consumer(b), spec, &mut self.effects);
             }
@@ -369,9 +372,7 @@ impl World {
                 self.leader.end_session(session, &mut self.effects);
                 self.held.retain(|who, _| who.session != session);
             }
-            _ if c % 3 == 0 => {
-                self.leader.purge(queue);
-            }
+            _ if c % 3 == 0 => self.purge(queue, c),
             _ if c % 3 == 1 => self.change(queue, usize::from(b)),
             _ => {
                 let mut batch = Batch::new();
@@ -382,6 +383,24 @@ impl World {
         self.hear();
         self.leader.check();
         self.look(queue);
+    }
+
+    /// Some purges can be undone, and some of these are.
+    fn purge(&mut self, queue: QueueId, c: u8) {
+        let by = PurgeId { session: SessionId(9), number: self.leader.applied_index() };
+        match c % 4 {
+            0 => {
+                self.leader.purge(queue);
+            }
+            1 | 2 => {
+                let reply = self.leader.withhold(queue, by, 10 * u64::from(c));
+                assert_ne!(reply, Withheld::NoQueue);
+            }
+            _ => {
+                let reply = self.leader.bring_back(queue, by);
+                assert_ne!(reply, Withheld::NoQueue);
+            }
+        }
     }
 
     /// Whoever looks at a queue sees each of its messages once, and as it is counted.

@@ -14,13 +14,13 @@ use machine::{
     CatalogCommand, CatalogReply, Command, ConsumerId, ConsumerSpec, DeadLetter, Dedup,
     Destination, Effect, EntryReader, Event, ExchangeKind, ExchangeSpec, Features, GroupId, HashBy,
     HashProperty, LimitChange, LockCommand, LockHolder, LockReply, LockValue, LockView, NoHeaders,
-    NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, QueueHome, QueueId,
-    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Retention, Retry,
-    SessionId, SessionOwner, StreamOffset, UserLimits, Value, Version, VhostLimitsChange,
-    VhostMetadata, check_commands,
+    NodeId, Outcome, Overflow, PolicyKind, PolicyRules, PolicySpec, ProducerId, PurgeId, QueueHome,
+    QueueId, QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Retention,
+    Retry, SessionId, SessionOwner, StreamOffset, UserLimits, Value, Version, VhostLimitsChange,
+    VhostMetadata, Withholding, check_commands,
 };
 
-fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect();
     if std::env::var_os("UPDATE").is_some() && !path.exists() {
         let mut text = String::new();
@@ -535,6 +535,29 @@ fn that_a_chain_is_kept_is_read_from_entries_and_snapshots() {
     let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
     assert!(machine.chain().is_some());
     assert_eq!((restored.chain(), restored.digest()), (machine.chain(), machine.digest()));
+}
+
+#[test]
+fn purges_that_can_be_undone_are_read_from_entries_and_snapshots() {
+    let by = PurgeId { session: SessionId(1 << 48 | 7), number: 9 };
+    let until_ms = 1_700_000_060_000;
+    let mut batch = kept_marks_batch();
+    batch.create_queue(QueueId(3), &QueueSettings { is_durable: true, ..QueueSettings::default() });
+    (0..9u8).for_each(|number| batch.enqueue(&[QueueId(3)], &[b"head"], &[number]));
+    batch.withhold(QueueId(3), Withholding::Begin { by, until_ms }, &Ranges::from(1..9));
+    batch.withhold(QueueId(3), Withholding::Restore, &Ranges::from(1..2));
+    batch.withhold(QueueId(3), Withholding::Forget, &Ranges::from(8..9));
+    let at = Applied { index: 1, time_ms: 1_700_000_000_000 };
+    let entry = golden("withheld-entry-v1.hex", &batch.stamp(at.time_ms));
+    let mut machine = QueueMachine::new().reading(Version::UNDO);
+    machine.apply(at, &entry, &mut Vec::new()).expect("a golden entry");
+    let bytes = golden("queues-withheld-v7.hex", &machine.snapshot());
+    let restored = QueueMachine::restore(&bytes).expect("a golden snapshot");
+    assert_eq!(restored.digest(), machine.digest());
+    assert_eq!(restored.withheld(QueueId(3)), Some((6, until_ms)));
+    let older = Version(Version::UNDO.0 - 1);
+    let refused = QueueMachine::new().reading(older).apply(at, &entry, &mut Vec::new());
+    assert!(refused.is_err_and(|corrupt| corrupt.is_newer));
 }
 
 /// Every rate that there is.

@@ -11,6 +11,7 @@ mod events;
 mod explain;
 mod features_random;
 mod golden;
+mod golden_partitions;
 mod histories;
 mod joins;
 mod kinds;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use machine::{
     Applied, AttachError, Attached, Batch, CloseError, Command, ConsumerId, ConsumerSpec, Effect,
     EntryReader, GetReply, Messages, Outcome, QueueId, QueueMachine, QueueSettings, Ranges, Seqs,
-    SessionId,
+    SessionId, Weight,
 };
 use proptest::prelude::*;
 
@@ -346,7 +346,9 @@ impl World {
             exclusive: c.is_multiple_of(11),
             priority: i32::from(c.is_multiple_of(3)),
             start: None,
-            weight: 0,
+            weight: Weight::Unknown,
+            generation: 0,
+            is_paused: false,
         };
         let result = self.leader.attach(id, who, spec, &mut self.effects);
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.is_closing) else {

@@ -1,14 +1,15 @@
 //! Streams with several partitions, as the catalog has them: where they are, who reads them, how they grow and go.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::world::World;
 use machine::{
-    Applied, AppliesTo, Arguments, Assignment, Batch, Bounds, Catalog, CatalogCommand,
-    CatalogEffect, CatalogReply, ConsumerId, ConsumerSpec, Effect, Features, GroupId, Outcome,
-    Partition, PolicyKind, PolicyRules, PolicySpec, Queue, QueueHome, QueueId, QueueMachine,
-    QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Refusal, Retention, SessionId,
-    StreamOffset, Subscription, TokenHome, Value, Version, limits,
+    Applied, AppliesTo, Arguments, Assignment, Batch, Bounds, Capacity, Catalog, CatalogCommand,
+    CatalogEffect, CatalogReply, ConsumerChange, ConsumerId, ConsumerSpec, Effect, Features,
+    GroupId, Outcome, Partition, PolicyKind, PolicyRules, PolicySpec, Queue, QueueHome, QueueId,
+    QueueMachine, QueueSettings, QueueSpec, QueueType, Ranges, Rate, Rates, Refusal, Retention,
+    SessionId, StreamOffset, Subscription, TokenHome, Value, Version, Weight, limits,
 };
 
 fn spec(queue_type: QueueType, features: Features, partitions: u16) -> QueueSpec {
@@ -98,6 +99,18 @@ fn is_restored(world: &World) {
         assert_eq!(settings(again), settings(queue));
     }
     assert_eq!(restored.partitions(), world.catalog.partitions());
+}
+
+#[test]
+fn each_partition_keeps_as_much_as_its_stream_says() {
+    let mut world = agreed();
+    let kept = Retention { max_bytes: Some(500), ..Retention::default() };
+    let features = Features { stream: Some(kept), ..Features::default() };
+    create(&mut world, "s", spec(QueueType::Stream, features, 4));
+    let found = queue(&world, "s");
+    let each = found.partitions().map(|partition| found.settings_of(partition).features);
+    let each: Vec<_> = each.map(|features| features.and_then(|features| features.stream)).collect();
+    assert_eq!(each, [Some(kept); 4]);
 }
 
 #[test]
@@ -291,6 +304,8 @@ fn all_partitions_go_with_their_queue() {
 /// A leader of one of four partitions, each of which serves the consumer that it is assigned to.
 struct Leader {
     machine: QueueMachine,
+    /// Which partition it is.
+    partition: u16,
     index: u64,
     effects: Vec<Effect>,
 }
@@ -299,16 +314,28 @@ const Q: QueueId = QueueId(1);
 
 impl Leader {
     fn new() -> Self {
+        Self::of(2)
+    }
+
+    fn of(index: u16) -> Self {
+        let assignment = Some(Assignment { index, count: 4 });
+        let features = Some(Box::new(Features { assignment, ..Features::default() }));
+        Self::with(index, &QueueSettings { is_durable: true, features, ..Default::default() })
+    }
+
+    fn of_all(index: u16) -> Self {
+        Self::with(index, &one_of_all(index, 3))
+    }
+
+    fn with(partition: u16, settings: &QueueSettings) -> Self {
         let mut machine = QueueMachine::new();
         machine.set_now(1_000);
         machine.lead();
         let mut effects = Vec::new();
         machine.start_dispatch(&mut effects);
-        let mut leader = Self { machine, index: 0, effects };
-        let assignment = Some(Assignment { index: 2, count: 4 });
-        let features = Some(Box::new(Features { assignment, ..Features::default() }));
+        let mut leader = Self { machine, partition, index: 0, effects };
         let mut batch = Batch::new();
-        batch.create_queue(Q, &QueueSettings { is_durable: true, features, ..Default::default() });
+        batch.create_queue(Q, settings);
         leader.apply(batch);
         leader
     }
@@ -328,7 +355,9 @@ impl Leader {
 
     fn attach(&mut self, session: u64) {
         let spec = ConsumerSpec { credit: 1_000, ..ConsumerSpec::default() };
-        self.machine.attach(Q, consumer(session), spec, &mut self.effects).expect("a queue");
+        self.machine
+            .attach(Q, of(session, self.partition), spec, &mut self.effects)
+            .expect("a queue");
     }
 
     /// Whom messages were given to since this was asked last, and how many.
@@ -344,13 +373,18 @@ impl Leader {
 
     fn settle(&mut self, session: u64, seqs: std::ops::Range<u64>, outcome: Outcome) {
         let ranges = Ranges::from(seqs);
-        self.machine.settle(Q, consumer(session), &ranges, outcome, &mut self.effects);
+        self.machine.settle(Q, of(session, self.partition), &ranges, outcome, &mut self.effects);
         self.machine.check();
     }
 }
 
 fn consumer(session: u64) -> ConsumerId {
-    ConsumerId { session: SessionId(session), number: 3 }
+    of(session, 2)
+}
+
+/// The consumer of a partition.
+fn of(session: u64, partition: u16) -> ConsumerId {
+    ConsumerId { session: SessionId(session), number: 1 + u64::from(partition) }
 }
 
 #[test]
@@ -422,4 +456,225 @@ fn what_is_never_settled_holds_a_partition_up_for_ten_seconds() {
     // Late, and nobody's business any more.
     leader.settle(1, 1..3, Outcome::Done);
     assert_eq!((leader.given(), leader.machine.deadline()), (Vec::new(), None));
+}
+
+#[test]
+fn a_partition_goes_to_who_can_do_more_once_what_is_held_is_settled() {
+    // Two of four partitions are each consumer's. One of the two goes, whichever of the consumers is the slow one.
+    let capacity = |settled| Capacity::of(settled, Duration::from_secs(1)).expect("something");
+    let mut moved = 0;
+    for index in 0..4 {
+        let mut leader = Leader::of(index);
+        for session in [1, 2] {
+            leader.attach(session);
+        }
+        leader.publish(1);
+        let [(slow, 1, 1)] = leader.given()[..] else { panic!("it serves one of them") };
+        let fast = 3 - slow;
+        for (session, can) in [(slow, 10), (fast, 80)] {
+            let change = ConsumerChange::Weigh(Weight::Measured(capacity(can)));
+            let id = of(session, index);
+            leader.machine.change_consumer(Q, id, change, &mut leader.effects);
+            leader.machine.check();
+        }
+        leader.publish(1);
+        if leader.given() == [(slow, 2, 1)] {
+            continue;
+        }
+        moved += 1;
+        leader.settle(slow, 1..2, Outcome::Done);
+        assert_eq!(leader.given(), [(fast, 2, 1)]);
+    }
+    assert_eq!(moved, 2);
+}
+
+/// A leader of one of three partitions that have one active consumer together.
+impl Leader {
+    fn attach_with(&mut self, session: u64, generation: u64, credit: u32) {
+        let spec = ConsumerSpec { credit, generation, ..ConsumerSpec::default() };
+        self.attach_as(session, spec);
+    }
+
+    fn attach_as(&mut self, session: u64, spec: ConsumerSpec) {
+        self.machine
+            .attach(Q, of(session, self.partition), spec, &mut self.effects)
+            .expect("a queue");
+        self.machine.check();
+    }
+
+    /// Who was told which generation since this was asked last. What was given out is forgotten.
+    fn elected(&mut self) -> Vec<(u64, u64)> {
+        let one = |effect: Effect| match effect {
+            Effect::Elected { consumer, generation, .. } => Some((consumer.session.0, generation)),
+            _ => None,
+        };
+        std::mem::take(&mut self.effects).into_iter().filter_map(one).collect()
+    }
+
+    fn active(&self) -> Vec<u64> {
+        let described = self.machine.describe(Q).expect("a queue");
+        let active = described.holders.iter().filter(|holder| holder.is_active);
+        active.map(|holder| holder.consumer.session.0).collect()
+    }
+}
+
+fn one_of_all(index: u16, count: u16) -> QueueSettings {
+    let assignment = Some(Assignment { index, count });
+    let features = Features { assignment, single_active: true, ..Features::default() };
+    let features = Some(Box::new(features));
+    QueueSettings { is_durable: true, features, ..Default::default() }
+}
+
+#[test]
+fn the_first_partition_elects_who_came_first_and_serves_it_once_all_others_know() {
+    let mut first = Leader::of_all(0);
+    first.publish(2);
+    first.attach_with(1, 0, 10);
+    first.attach_with(2, 0, 10);
+    let told = first.elected();
+    let [(1, generation)] = told[..] else { panic!("{told:?}") };
+    assert!(generation > 1_000, "above the group's time");
+    assert_eq!((first.given(), first.active()), (vec![], vec![]));
+    // It says so last of all.
+    first.attach_with(1, generation, 10);
+    assert_eq!((first.given(), first.active()), (vec![(1, 1, 2)], vec![1]));
+    // A third one changes nothing, whatever its priority.
+    let spec = ConsumerSpec { priority: 5, ..ConsumerSpec::default() };
+    first.attach_as(3, spec);
+    assert_eq!(first.elected(), []);
+    // The next one is who has the highest priority.
+    first.machine.end_session(SessionId(1), &mut first.effects);
+    let told = first.elected();
+    assert!(matches!(told[..], [(3, next)] if next > generation), "{told:?}");
+}
+
+#[test]
+fn another_partition_serves_whom_it_heard_elected_last() {
+    let mut other = Leader::of_all(1);
+    other.publish(1);
+    other.attach_with(1, 0, 10);
+    other.attach_with(2, 0, 10);
+    assert_eq!((other.elected(), other.active()), (vec![], vec![]));
+    other.attach_with(2, 7, 10);
+    assert_eq!((other.given(), other.active()), (vec![(2, 1, 1)], vec![2]));
+    // The next one waits for what that holds.
+    other.attach_with(1, 8, 10);
+    other.publish(1);
+    assert_eq!(other.given(), []);
+    other.settle(2, 1..2, Outcome::Done);
+    assert_eq!((other.given(), other.active()), (vec![(1, 2, 1)], vec![1]));
+    // Nobody is active without a generation, however it comes.
+    other.attach_with(1, 0, 10);
+    other.attach_with(2, 0, 10);
+    other.publish(1);
+    assert_eq!(other.given(), []);
+}
+
+#[test]
+fn who_is_cancelled_keeps_what_it_holds_and_the_next_goes_on_behind_it() {
+    let mut other = Leader::of_all(2);
+    other.publish(1);
+    other.attach_with(1, 7, 10);
+    other.attach_with(2, 0, 10);
+    assert_eq!(other.given(), [(1, 1, 1)]);
+    other.machine.detach(Q, consumer(1), &mut other.effects);
+    other.attach_with(2, 8, 10);
+    other.publish(1);
+    assert_eq!(other.given(), [(2, 2, 1)]);
+    other.settle(1, 1..2, Outcome::Requeue);
+    assert_eq!(other.given(), [(2, 1, 1)]);
+}
+
+#[test]
+fn what_a_cut_off_consumer_held_comes_first_to_the_elected_one() {
+    let mut other = Leader::of_all(1);
+    other.publish(2);
+    other.attach_with(1, 7, 10);
+    assert_eq!(other.given(), [(1, 1, 2)]);
+    other.attach_with(2, 8, 10);
+    other.publish(1);
+    assert_eq!(other.given(), []);
+    let due = other.machine.deadline().expect("it waits for the first consumer");
+    assert_eq!(due, 1_000 + limits::DRAIN_MS_MAX);
+    other.machine.tick(due, &mut other.effects);
+    let given: Vec<_> = other.given();
+    assert_eq!(given, [(2, 1, 2), (2, 3, 1)]);
+}
+
+#[test]
+fn a_new_leader_elects_who_was_and_with_a_greater_generation() {
+    let mut first = Leader::of_all(0);
+    first.attach_with(1, 0, 10);
+    let told = first.elected();
+    let [(1, before)] = told[..] else { panic!("{told:?}") };
+    first.machine.follow();
+    first.machine.lead();
+    first.machine.set_now(1_000);
+    // Another one comes first, and a third says an older generation.
+    first.attach_with(2, 0, 10);
+    first.attach_with(1, before, 10);
+    first.attach_with(3, before - 500, 10);
+    first.effects.clear();
+    first.machine.start_dispatch(&mut first.effects);
+    let told: Vec<_> = first.elected();
+    let of = |session| told.iter().find(|(it, _)| *it == session).map(|(_, it)| *it);
+    assert!(of(1).is_some_and(|it| it > before), "{told:?}");
+    assert_eq!((of(2), of(3)), (None, Some(0)), "who believes to be it hears that it is not");
+}
+
+#[test]
+fn the_active_consumer_of_one_partition_stays_it_when_there_are_several() {
+    let mut leader = Leader::new();
+    let mut batch = Batch::new();
+    const SINGLE: QueueId = QueueId(5);
+    batch.create_queue(SINGLE, &one_of_all(0, 1));
+    leader.apply(batch);
+    let attach = |leader: &mut Leader, session, generation| {
+        let spec = ConsumerSpec { credit: 10, generation, ..ConsumerSpec::default() };
+        let attached = leader.machine.attach(SINGLE, consumer(session), spec, &mut leader.effects);
+        attached.expect("a queue");
+    };
+    let publish = |leader: &mut Leader| {
+        let mut batch = Batch::new();
+        batch.enqueue(&[SINGLE], &[], b"body");
+        leader.apply(batch);
+    };
+    attach(&mut leader, 2, 0);
+    attach(&mut leader, 1, 0);
+    publish(&mut leader);
+    assert_eq!(leader.given(), [(2, 1, 1)]);
+    let mut batch = Batch::new();
+    batch.set_settings(SINGLE, 1, &one_of_all(0, 2));
+    leader.apply(batch);
+    publish(&mut leader);
+    let told = leader.elected();
+    let [(2, generation)] = told[..] else { panic!("{told:?}") };
+    attach(&mut leader, 2, generation);
+    assert_eq!(leader.given(), [(2, 2, 1)]);
+}
+
+#[test]
+fn a_subscription_that_is_to_begin_beyond_its_stream_begins_at_its_end() {
+    let mut leader = Leader::new();
+    let (stream, subscription) = (QueueId(5), QueueId(6));
+    let features = Features { stream: Some(Retention::default()), ..Features::default() };
+    let reads = Subscription { stream, start: StreamOffset::At(9), skips: false, seeks: 0 };
+    let reading = Features { subscription: Some(reads), ..Features::default() };
+    let of = |features| QueueSettings {
+        is_durable: true,
+        features: Some(Box::new(features)),
+        ..Default::default()
+    };
+    let mut batch = Batch::new();
+    batch.create_queue(stream, &of(features));
+    batch.enqueue(&[stream], &[], b"before");
+    leader.apply(batch);
+    let mut batch = Batch::new();
+    batch.create_queue(subscription, &of(reading));
+    batch.enqueue(&[stream], &[], b"behind");
+    leader.apply(batch);
+    let spec = ConsumerSpec { credit: 10, ..ConsumerSpec::default() };
+    let attached = leader.machine.attach(subscription, consumer(1), spec, &mut leader.effects);
+    attached.expect("a queue");
+    assert_eq!(leader.given(), [(1, 2, 1)]);
 }

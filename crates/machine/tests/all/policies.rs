@@ -3,9 +3,9 @@
 use crate::world::World;
 use machine::{
     AppliesTo, Arguments, Catalog, CatalogCommand, CatalogEffect, CatalogReply, Corrupt,
-    DeadLetter, ExchangeKind, ExchangeSpec, Features, Kind, Overflow, PolicyKind, PolicyRules,
-    PolicySpec, QueueHome, QueueSettings, QueueSpec, QueueType, Rate, Rates, Refusal, Value,
-    Version, limits,
+    DeadLetter, ExchangeKind, ExchangeSpec, Features, Foreseen, Kind, Overflow, PolicyKind,
+    PolicyRules, PolicySpec, QueueHome, QueueSettings, QueueSpec, QueueType, Rate, Rates, Refusal,
+    Value, Version, Vhost, limits,
 };
 
 const VHOST: &str = "/";
@@ -92,6 +92,44 @@ fn policies_are_refused_until_the_cluster_has_agreed_on_them() {
     world.apply(CatalogCommand::RaiseVersion { to: Version::SPECS });
     let refusal = Refusal::NotYet { since: Version::POLICIES, agreed: Version::SPECS };
     assert_eq!(world.catalog.check(&put("p", PolicyKind::User, ".*", 0, length(1))), Err(refusal));
+}
+
+/// What is said of a policy before it is put is what it does then, whichever others there are.
+#[test]
+fn what_a_policy_would_change_is_what_it_changes() {
+    let mut world = world();
+    for name in ["jobs.a", "jobs.b", "jobs.high", "other"] {
+        declare(&mut world, name, plain());
+    }
+    apply(&mut world, put("high", PolicyKind::User, "high$", 9, length(1)));
+    apply(&mut world, put("most", PolicyKind::Operator, "b$", 0, length(3)));
+    let wanted = put("p", PolicyKind::User, "^jobs\\.", 0, length(5));
+    let spec = spec_of(&wanted);
+    let foreseen = Foreseen::of(vhost(&world), "p", PolicyKind::User, spec);
+    assert_eq!(foreseen.matches, 3, "it matches the one that another governs, too");
+    let named = foreseen.changes.iter().map(|it| it.queue.name.clone());
+    assert_eq!(named.collect::<Vec<_>>(), ["jobs.a", "jobs.b"]);
+    let after: Vec<_> = foreseen
+        .changes
+        .into_iter()
+        .map(|change| (change.queue.name.clone(), change.after.map(|after| *after)))
+        .collect();
+    apply(&mut world, wanted.clone());
+    for (name, after) in &after {
+        let governed = world.catalog.queue(VHOST, name).unwrap().governed();
+        assert_eq!(governed, after.as_ref(), "{name}");
+    }
+    let again = Foreseen::of(vhost(&world), "p", PolicyKind::User, spec);
+    assert_eq!(again.changes.len(), 0, "it is there already");
+}
+
+fn vhost(world: &World) -> &Vhost {
+    world.catalog.vhost(VHOST).expect("each catalog has it")
+}
+
+fn spec_of(command: &CatalogCommand) -> &PolicySpec {
+    let CatalogCommand::PutPolicy { spec, .. } = command else { panic!("it puts a policy") };
+    spec
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::{Attached, KeySource, Sifted};
+use machine::{Attached, KeySource, PurgeId, Sifted, Withheld};
 
 use super::*;
 
@@ -67,6 +67,16 @@ impl Ordered {
     fn settle(&mut self, number: u64, seq: u64, outcome: Outcome) {
         let (group, ranges) = (&mut self.group, Ranges::from(seq..seq + 1));
         group.leader.settle_for_credit(Q, who(number), &ranges, (outcome, 1), &mut group.effects);
+        self.sift();
+    }
+
+    /// Purges so that it can be undone, or undoes that.
+    fn purge(&mut self, is_undone: bool) {
+        let by = PurgeId { session: SessionId(7), number: u64::from(is_undone) };
+        let leader = &mut self.group.leader;
+        let reply =
+            if is_undone { leader.bring_back(Q, by) } else { leader.withhold(Q, by, 60_000) };
+        assert_eq!(reply, Withheld::NotYet);
         self.sift();
     }
 
@@ -484,4 +494,60 @@ fn progresses(seed: u64, of: &Ordered, world: &World, next: u64) {
 #[test]
 fn whatever_happens_each_key_keeps_its_order_and_nothing_waits_for_nothing() {
     (0..600).for_each(play);
+}
+
+#[test]
+fn what_a_purge_withheld_goes_out_before_what_came_since_one_of_each_key_at_a_time() {
+    let mut of = Ordered::new(Features::default(), thirds);
+    of.attach(1, credit(100));
+    of.publish(9);
+    assert_eq!(of.numbers(), [1, 2, 3]);
+    of.purge(false);
+    of.publish(6);
+    assert_eq!(of.numbers(), []);
+    of.settle(1, 1, Outcome::Done);
+    assert_eq!(of.numbers(), [10], "nothing waits for what is withheld");
+    of.purge(true);
+    assert_eq!(of.numbers(), []);
+    of.settle(1, 10, Outcome::Done);
+    of.settle(1, 2, Outcome::Done);
+    assert_eq!(of.numbers(), [4, 5]);
+    for seq in 3..6 {
+        of.settle(1, seq, Outcome::Done);
+    }
+    assert_eq!(of.numbers(), [6, 7, 8]);
+    for seq in 6..9 {
+        of.settle(1, seq, Outcome::Done);
+    }
+    assert_eq!(of.numbers(), [9, 13, 11]);
+}
+
+#[test]
+fn what_is_given_back_while_a_purge_is_undone_goes_out_before_others_of_its_key() {
+    let returns = Features { delivery_limit: Some(5), ..Features::default() };
+    let mut of = Ordered::new(returns, |_| Some(0));
+    of.attach(1, credit(100));
+    of.publish(3);
+    assert_eq!(of.numbers(), [1]);
+    of.purge(false);
+    // The undo is on its way to the log, and the first message is given back behind it.
+    let by = PurgeId { session: SessionId(7), number: 2 };
+    assert_eq!(of.group.leader.bring_back(Q, by), Withheld::NotYet);
+    let mut undo = Batch::new();
+    of.group.leader.take_settled(&mut undo);
+    let first = (Outcome::Requeue, 1);
+    let leader = &mut of.group.leader;
+    leader.settle_for_credit(Q, who(1), &Ranges::from(1..2), first, &mut of.group.effects);
+    of.group.apply(undo);
+    while let Some((level, span)) = of.group.leader.sift_next() {
+        let keys = span.clone().map(|_| Some(0)).collect();
+        let sifted = Sifted { span, unwanted: Ranges::new(), keys };
+        of.group.leader.sifted(level, &sifted, &mut of.group.effects);
+    }
+    let mut out: Vec<u64> = of.group.delivered().into_iter().flat_map(|(_, run)| run).collect();
+    of.sift();
+    out.extend(of.numbers());
+    assert_eq!(out, [1], "nothing of its key goes out before it");
+    of.settle(1, 1, Outcome::Done);
+    assert_eq!(of.numbers(), [2]);
 }

@@ -8,11 +8,13 @@ mod keys;
 mod lifetimes;
 mod limits;
 mod order;
+mod paused_consumers;
 mod rates;
 mod returns;
 mod shared_rates;
 mod streams;
 mod subscriptions;
+mod withheld;
 
 use std::ops::Range;
 

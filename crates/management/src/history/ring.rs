@@ -1,4 +1,4 @@
-//! How something stood over a day: points of 10 seconds, of a minute and of five minutes, each so many and no more.
+//! How something stood over two days: points of 10 seconds, of a minute and of five minutes, each so many and no more.
 //!
 //! A number of a point is a *height* (how many there are: the highest of the time counts) or a *count* (how many came:
 //! those of the time are added up). So a point of a minute says the same as its six points of 10 seconds together.
@@ -21,13 +21,13 @@ pub(crate) struct Resolution {
 pub(crate) const RESOLUTIONS: [Resolution; 3] = [
     Resolution { step_s: 10, points_max: 360 },
     Resolution { step_s: 60, points_max: 360 },
-    Resolution { step_s: 300, points_max: 288 },
+    Resolution { step_s: 300, points_max: 576 },
 ];
 
 /// How far back the coarsest points go.
 pub(crate) const SPAN_S_MAX: u64 = RESOLUTIONS[2].step_s * RESOLUTIONS[2].points_max as u64;
 
-const _: () = assert!(SPAN_S_MAX == 24 * 60 * 60, "a day is kept");
+const _: () = assert!(SPAN_S_MAX == 48 * 60 * 60, "today can be compared with yesterday");
 
 /// How many places a ring takes from memory at a time.
 const GROWTH: usize = 30;
@@ -44,13 +44,19 @@ pub(crate) struct Window {
 impl Window {
     /// The last whole points of so many seconds, as fine as they are kept.
     pub(crate) fn back(seconds: u64, now_ms: u64) -> Self {
-        let seconds = seconds.clamp(RESOLUTIONS[0].step_s, SPAN_S_MAX);
-        let fits = |it: &Resolution| it.step_s * it.points_max as u64 >= seconds;
+        Self::before(seconds, 0, now_ms)
+    }
+
+    /// The same as it would have been `ago` seconds ago, as fine as that is still kept. What is kept no longer is cut off.
+    pub(crate) fn before(seconds: u64, ago: u64, now_ms: u64) -> Self {
+        let ago = ago.min(SPAN_S_MAX - RESOLUTIONS[0].step_s);
+        let seconds = seconds.clamp(RESOLUTIONS[0].step_s, SPAN_S_MAX - ago);
+        let fits = |it: &Resolution| it.step_s * it.points_max as u64 >= seconds + ago;
         let coarsest = RESOLUTIONS[RESOLUTIONS.len() - 1];
         let Resolution { step_s, .. } = RESOLUTIONS.into_iter().find(fits).unwrap_or(coarsest);
         let count = seconds.div_ceil(step_s);
-        let first = (now_ms / 1000 / step_s).saturating_sub(count);
-        Self { step_s, first, count: count as usize }
+        let end = (now_ms / 1000).saturating_sub(ago) / step_s;
+        Self { step_s, first: end.saturating_sub(count), count: count as usize }
     }
 
     /// When the first point begins, in milliseconds since 1970.
@@ -189,11 +195,23 @@ mod tests {
         assert_eq!(of(3600), Window { step_s: 10, first: 100_000 - 360, count: 360 });
         assert_eq!(of(3601).step_s, 60);
         assert_eq!((of(86_400).step_s, of(86_400).count), (300, 288));
-        assert_eq!(of(u64::MAX), of(86_400));
+        assert_eq!(of(u64::MAX), of(172_800));
+        assert_eq!((of(172_800).step_s, of(172_800).count), (300, 576));
         assert_eq!(of(0).count, 1);
         assert!(of(3600).ends_ms() <= now_ms && of(3600).is_kept());
         assert!(!Window { step_s: 10, first: 1, count: 361 }.is_kept());
         assert!(!Window { step_s: 7, first: 1, count: 1 }.is_kept());
+    }
+
+    #[test]
+    fn yesterday_is_as_long_as_today_and_coarser() {
+        let now_ms = 1_000_005_000;
+        let yesterday = Window::before(3600, 86_400, now_ms);
+        assert_eq!(yesterday, Window { step_s: 300, first: 3_333 - 288 - 12, count: 12 });
+        assert!(yesterday.ends_ms() <= now_ms - 86_400_000 && yesterday.is_kept());
+        assert_eq!(Window::before(60, 600, now_ms).step_s, 10, "not long ago it is as fine");
+        assert_eq!(Window::before(100_000, 100_000, now_ms).count, 243, "two days are kept");
+        assert_eq!(Window::before(1, u64::MAX, now_ms).count, 1);
     }
 
     #[test]

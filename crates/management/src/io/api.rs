@@ -15,13 +15,14 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::live::Live;
 use super::retry_registry::Registry;
+use super::told::{Companions, Shelf};
 use crate::console::Console;
 use crate::limits::{HASHES_AT_ONCE, LOCK_WAITS_MAX, REQUESTS_AT_ONCE};
 use crate::lines::Lines;
 use crate::metrics::Metrics;
 use crate::node::{Facts, Totals};
 use crate::picture::Picture;
-use crate::rates::Rates;
+use crate::rates::{ClientRates, Rates};
 use crate::seen::Seen;
 use crate::sessions::{Id, Sessions};
 
@@ -34,8 +35,11 @@ pub(super) struct Shared {
     pub(super) cluster: ClusterHandle,
     pub(super) broker: Arc<Broker>,
     pub(super) rates: Mutex<Rates>,
+    pub(super) client_rates: Mutex<ClientRates>,
     /// The last picture of all queues: `model`.
     pub(super) picture: tokio::sync::Mutex<Option<Arc<Picture>>>,
+    /// The last fronts of all queues: `fronts`.
+    pub(super) fronts: Shelf,
     /// What the connections of this node last said of themselves: `lines`.
     pub(super) lines: tokio::sync::Mutex<Option<Lines>>,
     /// Retries of dead letters that were asked for here.
@@ -59,6 +63,8 @@ pub(super) struct Shared {
     pub(super) hashes: Semaphore,
     /// What the node has seen of itself: `seen`.
     pub(super) seen: tokio::sync::Mutex<Seen>,
+    /// Relays and workers: `companions`.
+    pub(super) companions: Companions,
     /// What live streams share.
     pub(super) live: Live,
     /// Browsers that have logged in.
@@ -96,7 +102,9 @@ impl Api {
             cluster,
             broker,
             rates: Mutex::default(),
+            client_rates: Mutex::default(),
             picture: tokio::sync::Mutex::default(),
+            fronts: Shelf::default(),
             lines: tokio::sync::Mutex::default(),
             retries: Mutex::default(),
             started: Instant::now(),
@@ -111,6 +119,7 @@ impl Api {
             backups: Mutex::default(),
             hashes: Semaphore::new(HASHES_AT_ONCE),
             seen: tokio::sync::Mutex::default(),
+            companions: Companions::default(),
             live: Live::default(),
             sessions: Mutex::default(),
             console: OnceCell::new(),
@@ -137,6 +146,11 @@ impl Api {
     /// AMQP is served here from now on.
     pub fn amqp_is_at(&self, address: SocketAddr, is_tls: bool) {
         if is_tls { &self.0.amqps } else { &self.0.amqp }.get_or_init(|| address);
+    }
+
+    /// The addresses at which relays and workers beside this node serve their `/status`. Call it once.
+    pub fn companions_are(&self, addresses: Vec<String>) {
+        self.0.companions.addresses.get_or_init(|| addresses);
     }
 
     /// The API is served here from now on.

@@ -3,6 +3,7 @@
 use machine::{Actor, CatalogCommand, CatalogReply, Event, Refusal, Version};
 
 use super::api::Api;
+use crate::audit;
 use crate::limits::CHANGE_WAIT;
 use crate::reply::Problem;
 
@@ -34,6 +35,12 @@ pub(super) async fn note(api: &Api, by: &Actor, event: Event) {
             "audit trail: what this user has done over HTTP could not be added. It is in this line alone"
         );
     }
+}
+
+/// Has the catalog remember a deployment.
+pub(super) async fn mark(api: &Api, by: &Actor, text: &str) -> Result<(), Problem> {
+    let event = Box::new(audit::of_mark(text));
+    changed(api, CatalogCommand::Note { by: by.clone(), event }).await.map(drop)
 }
 
 fn remembers(api: &Api) -> bool {

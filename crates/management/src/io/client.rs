@@ -101,7 +101,7 @@ async fn run(session: &mut Connection, step: Step) -> Result<Option<Value>, Erro
 }
 
 async fn bind(session: &mut Connection, binding: &Binding, is_made: bool) -> Result<(), Error> {
-    let Binding { source, destination, to_exchange, key, arguments } = binding;
+    let Binding { source, destination, to_exchange, key, arguments, is_there: _ } = binding;
     let raw = arguments.to_bytes();
     let table = TableRef::validate(&raw)?;
     let (routing_key, no_wait) = (key.as_str(), false);

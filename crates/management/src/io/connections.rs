@@ -1,65 +1,113 @@
 //! What clients are doing.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use broker::ConnectionId;
 use broker::io::describe::NotDescribed;
+use broker::session::PauseOrder;
 use broker::session::describe::{
     ChannelDescription, ChannelLine, ConnectionDescription, ConnectionLine, ConnectionState,
-    ConsumerDescription, PublishMode,
+    ConsumerDescription, ConsumerPause, HeldBy, PublishMode,
 };
-use serde_json::{Value, json};
+use broker::{ConnectionId, Traffic};
+use machine::{Actor, QueueId};
+use serde_json::{Map, Value, json};
 
-use super::api::Api;
+use super::api::{Api, now_ms};
 use super::aside::aside;
 use super::asking;
+use super::change::note;
 use super::lines::{known, latest};
+use crate::audit;
 use crate::limits::{HOLDERS_MAX, SHOWN_CONNECTIONS_AT_ONCE};
 use crate::lines::{Cut, Known, Wanted, name_at};
-use crate::neighbour::{Holder, Holding, Question};
+use crate::neighbour::{HeldMessage, Holder, Holding, Question, ToldConnections};
 use crate::node::Facts;
 use crate::page::Shape;
+use crate::rates;
 use crate::reply::{Problem, Reply};
 use crate::work::{Connections, Of, Work};
 
-/// Those of this node, and those of the others: a node that does not answer is left out.
+/// Those of this node, and those of the others: a list leaves out a node that does not answer. The audit trail is told of
+/// what was changed.
 pub(super) async fn connections(
     api: &Api,
     facts: &Facts,
+    by: &Actor,
     wanted: Connections,
 ) -> Result<Reply, Problem> {
-    let Connections { what, user, vhost, shape } = wanted;
+    let event = audit::of_connections(&wanted.what);
+    let (answer, has_changed) = match asked(api, facts, wanted).await {
+        Ok((reply, has_changed)) => (Ok(reply), has_changed),
+        // It may be done, or some of it.
+        Err(why @ Problem::Unavailable(_)) => (Err(why), true),
+        Err(why) => (Err(why), false),
+    };
+    if let Some(event) = event.filter(|_| has_changed) {
+        note(api, by, event).await;
+    }
+    answer
+}
+
+/// The answer, and whether anything was changed.
+async fn asked(api: &Api, facts: &Facts, wanted: Connections) -> Result<(Reply, bool), Problem> {
+    let Connections { what, user, vhost, holding, shape } = wanted;
     let wanted = Wanted { what, user, vhost };
     let is_one = match wanted.what {
-        Of::Connection(_) | Of::Channel(_) | Of::Channels(Some(_)) | Of::Close { .. } => true,
+        Of::Connection(_) | Of::Channel(_) | Of::Channels(Some(_)) => true,
+        Of::Close { .. } | Of::Pause { .. } => true,
         Of::Connections | Of::Channels(None) | Of::Consumers | Of::CloseAll { .. } => false,
     };
     if matches!(wanted.what, Of::Connections) && api.0.cluster.catalog().nodes().count() == 1 {
-        return alone(api, facts, wanted, shape).await;
+        return Ok((alone(api, facts, wanted, shape).await?, false));
     }
     let mut found = of_this_node(api, facts, &wanted).await?;
     if !is_one || found.is_none() {
         let Wanted { what, user, vhost } = &wanted;
         let (what, user, vhost) = (what.clone(), user.clone(), vhost.clone());
         let question = Question::Connections { what, user, vhost };
-        let others = asking::ask_others::<Option<Vec<Value>>>(api, &question).await;
-        for told in others.into_iter().filter_map(|(_, told)| told.ok().flatten()) {
-            found.get_or_insert_default().extend(told);
-        }
+        let others = asking::ask_others::<ToldConnections>(api, &question).await;
+        found = wanted.what.together(found, others)?;
     }
     let mut found = found.ok_or(Problem::NotFound)?;
+    if holding {
+        longest_first(&mut found);
+    }
+    let was_paused = found == [Value::Bool(true)];
     match wanted.what {
         Of::Connections | Of::Channels(_) | Of::Consumers => match Work::list(&shape, found) {
-            Work::Answer(reply) => Ok(reply),
+            Work::Answer(reply) => Ok((reply, false)),
             _ => Err(Problem::NotFound),
         },
         Of::Connection(_) | Of::Channel(_) => {
             let one = found.pop().ok_or(Problem::NotFound)?;
-            Ok(Reply::of(shape.columns_of(one)))
+            Ok((Reply::of(shape.columns_of(one)), false))
         }
-        Of::Close { .. } | Of::CloseAll { .. } => Ok(Reply::done()),
+        Of::Close { .. } => Ok((Reply::done(), true)),
+        Of::CloseAll { .. } => Ok((Reply::done(), !found.is_empty())),
+        Of::Pause { by: None, .. } => Ok((Reply::done(), was_paused)),
+        Of::Pause { by: Some(_), .. } => Ok((Reply::put(was_paused), !was_paused)),
     }
+}
+
+/// What another node is told of it.
+pub(super) async fn told(api: &Api, facts: &Facts, wanted: &Wanted) -> Option<ToldConnections> {
+    match of_this_node(api, facts, wanted).await {
+        Ok(found) => Some(ToldConnections::Found(found)),
+        Err(Problem::Unavailable(unavailable)) => Some(ToldConnections::Failed { unavailable }),
+        Err(_) => None,
+    }
+}
+
+/// Consumers that hold messages, who has held one for longest first.
+fn longest_first(consumers: &mut Vec<Value>) {
+    let held = |consumer: &Value| consumer["millrace"]["held"].as_u64().unwrap_or_default();
+    consumers.retain(|consumer| held(consumer) > 0);
+    consumers.sort_by_key(|consumer| {
+        let at = consumer["oldest_held_at"].as_u64().unwrap_or(u64::MAX);
+        (at, std::cmp::Reverse(held(consumer)))
+    });
 }
 
 /// The connections of a node without others: those of other pages are not written first to be left out then.
@@ -88,7 +136,7 @@ async fn all_shown(facts: &Facts, known: impl Iterator<Item = &Known>) -> Vec<Va
 }
 
 /// What this node has of it. `None`: the one connection that is meant is not here.
-pub(super) async fn of_this_node(
+async fn of_this_node(
     api: &Api,
     facts: &Facts,
     wanted: &Wanted,
@@ -139,9 +187,18 @@ pub(super) async fn of_this_node(
             let Some(known) = find(name) else { return Ok(None) };
             close(api, known.id, reason).await?;
         }
+        Of::Pause { channel, tag, by } => {
+            let Some((connection, number)) = split(channel) else { return Ok(None) };
+            let Some(known) = find(connection) else { return Ok(None) };
+            let pause = by.clone().map(|by| ConsumerPause { by, since_ms: now_ms() });
+            let order = PauseOrder { channel: number, tag: tag.clone(), pause };
+            let told = api.0.broker.connections().pause(known.id, order).await;
+            items.push(told.map_err(not_done)?.into());
+        }
         Of::CloseAll { user, reason } => {
             for known in known.iter().filter(|known| known.line.user == *user) {
                 close(api, known.id, reason).await?;
+                items.push(true.into());
             }
         }
     }
@@ -149,7 +206,12 @@ pub(super) async fn of_this_node(
 }
 
 /// Who holds messages, as far as that is on this node.
-pub(super) async fn holders(api: &Api, facts: &Facts, of: &[Holding]) -> Vec<Holder> {
+pub(super) async fn holders(
+    api: &Api,
+    facts: &Facts,
+    of: &[Holding],
+    messages: &[HeldMessage],
+) -> Vec<Holder> {
     let mut found = Vec::new();
     for holding in of.iter().take(HOLDERS_MAX) {
         let Ok(id) = holding.connection.parse::<ConnectionId>() else { continue };
@@ -166,7 +228,12 @@ pub(super) async fn holders(api: &Api, facts: &Facts, of: &[Holding]) -> Vec<Hol
             fields.insert("channel".to_owned(), channel.into());
             fields.insert("consumer_tag".to_owned(), tag.into());
         }
-        found.push(Holder { of: holding.clone(), shown });
+        let held = messages.iter().filter(|message| message.by == *holding);
+        let held: BTreeSet<_> = held.map(|it| (QueueId(it.queue), it.seq)).collect();
+        let since = api.0.broker.connections().held_since(id, holding.number, held).await;
+        let since = since.unwrap_or_default().into_iter();
+        let since = since.map(|((queue, seq), ms)| (queue.0, seq, ms)).collect();
+        found.push(Holder { of: holding.clone(), shown, since });
     }
     found
 }
@@ -193,15 +260,23 @@ async fn find_consumer(
 async fn close(api: &Api, id: ConnectionId, reason: &str) -> Result<(), Problem> {
     match api.0.broker.connections().close(id, reason).await {
         Ok(()) | Err(NotDescribed::NoConnection) => Ok(()),
-        Err(NotDescribed::Late | NotDescribed::Busy) => {
-            Err(Problem::Unavailable("the connection did not answer in time".to_owned()))
+        Err(why) => Err(not_done(why)),
+    }
+}
+
+fn not_done(why: NotDescribed) -> Problem {
+    match why {
+        NotDescribed::Late | NotDescribed::Busy => {
+            Problem::Unavailable("the connection did not answer in time".to_owned())
         }
-        Err(NotDescribed::NoChannel | NotDescribed::NoConsumer) => Err(Problem::NotFound),
+        NotDescribed::NoConnection | NotDescribed::NoChannel | NotDescribed::NoConsumer => {
+            Problem::NotFound
+        }
     }
 }
 
 fn connection(facts: &Facts, known: &Known, more: Option<&ConnectionDescription>) -> Value {
-    let Known { id, line, is_tls } = known;
+    let Known { id, line, is_tls, rates } = known;
     let local = local(facts);
     let state = match line.state {
         ConnectionState::Opening => "starting",
@@ -228,14 +303,37 @@ fn connection(facts: &Facts, known: &Known, more: Option<&ConnectionDescription>
         "user_provided_name": line.client,
         "client_properties": { "connection_name": line.client },
         "send_pend": line.outbound_bytes,
+        "blocked_by": line.blocked_by.map(blocked_by),
         "millrace": { "id": id.to_string(), "consumers": line.consumer_count },
     });
+    if let Value::Object(fields) = &mut shown {
+        let [received, sent, published, delivered, acked] = *rates;
+        let Traffic { received_bytes, sent_bytes, .. } = line.traffic;
+        rates::shown(fields, "recv_oct", received_bytes, received);
+        rates::shown(fields, "send_oct", sent_bytes, sent);
+        let mut stats = Map::new();
+        rates::shown(&mut stats, "publish", line.traffic.published, published);
+        rates::shown(&mut stats, "deliver_get", line.traffic.delivered, delivered);
+        rates::shown(&mut stats, "ack", line.traffic.acked, acked);
+        fields.insert("message_stats".to_owned(), stats.into());
+    }
     if let (Some(more), Value::Object(fields)) = (more, &mut shown) {
         fields.insert("channel_max".to_owned(), more.channel_max.into());
         fields.insert("frame_max".to_owned(), more.frame_bytes_max.into());
         fields.insert("timeout".to_owned(), more.heartbeat_seconds.into());
     }
     shown
+}
+
+/// What publishers of a connection wait for, for programs.
+fn blocked_by(held: HeldBy) -> &'static str {
+    match held {
+        HeldBy::Memory => "memory",
+        HeldBy::Disk => "disk",
+        HeldBy::InFlight => "in_flight",
+        HeldBy::Queue => "queue",
+        HeldBy::Log => "log",
+    }
 }
 
 async fn channels(api: &Api, facts: &Facts, known: &Known) -> Vec<Value> {
@@ -263,10 +361,14 @@ fn consumers_of(
     known: &Known,
     channel: &ChannelDescription,
 ) -> Vec<Value> {
+    let now = now_ms();
+    let mut rates = api.0.client_rates.lock().unwrap_or_else(PoisonError::into_inner);
     let catalog = api.0.cluster.catalog();
     let shown = channel.consumers.iter().filter_map(|consumer| {
         let queue = catalog.queue_by_id(consumer.queue)?;
-        Some(self::consumer(facts, known, &channel.line, consumer, queue))
+        let totals = [consumer.delivered, consumer.acked];
+        let rates = rates.consumers.of((known.id, consumer.number), now, totals);
+        Some(self::consumer(facts, known, &channel.line, (consumer, rates), queue))
     });
     shown.collect()
 }
@@ -335,15 +437,27 @@ fn consumer(
     facts: &Facts,
     known: &Known,
     line: &ChannelLine,
-    consumer: &ConsumerDescription,
+    (consumer, [delivered, acked]): (&ConsumerDescription, [f64; 2]),
     queue: &machine::Queue,
 ) -> Value {
+    let mut stats = Map::new();
+    rates::shown(&mut stats, "deliver", consumer.delivered, delivered);
+    rates::shown(&mut stats, "ack", consumer.acked, acked);
+    let pause = consumer.pause.as_ref();
     json!({
         "consumer_tag": consumer.tag,
         "queue": { "name": queue.name, "vhost": queue.vhost },
         "channel_details": channel_details(facts, known, line.number),
         "ack_required": !consumer.no_ack,
         "prefetch_count": consumer.prefetch,
-        "millrace": { "held": consumer.held, "credit": consumer.credit },
+        "oldest_held_at": consumer.held_since_ms,
+        "message_stats": stats,
+        "millrace": {
+            "held": consumer.held,
+            "credit": consumer.credit,
+            "paused": pause.is_some(),
+            "paused_by": pause.map(|pause| &pause.by),
+            "paused_at": pause.map(|pause| pause.since_ms),
+        },
     })
 }

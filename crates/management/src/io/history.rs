@@ -4,22 +4,29 @@ use machine::{NodeId, QueueId};
 use serde_json::Value;
 
 use super::api::{Api, now_ms};
+use super::aside::aside;
 use super::asking;
 use crate::history::samples::{Kind, Range, Ranges, add_to};
 use crate::history::{Merged, Told, Window};
 use crate::limits::SAMPLED_QUEUES_MAX;
+use crate::marks::{self, Mark};
 use crate::neighbour::Question;
 use crate::node::name_of;
-use crate::reply::Reply;
+use crate::reply::{Problem, Reply};
 use crate::work::{History, Past};
 
 /// Answers a request for it.
-pub(super) async fn history(api: &Api, History { window, of }: History) -> Reply {
+pub(super) async fn history(
+    api: &Api,
+    History { window, until_ms, of }: History,
+) -> Result<Reply, Problem> {
     let (is_node, queues) = match of {
         Past::All | Past::Node(_) => (true, Vec::new()),
         Past::Queue(queue) => (false, vec![queue]),
     };
-    let (merged, silent) = gather(api, window, is_node, queues).await;
+    let from_ms = window.starts_ms();
+    let ((merged, silent), marks) =
+        tokio::join!(gather(api, window, is_node, queues), gather_marks(api, from_ms, until_ms));
     let mut shown = match of {
         Past::All => merged.shown_all(),
         Past::Node(node) => merged.shown_node(node),
@@ -27,8 +34,35 @@ pub(super) async fn history(api: &Api, History { window, of }: History) -> Reply
     };
     if let Value::Object(fields) = &mut shown {
         fields.insert("silent".to_owned(), silent.into_iter().map(name_of).collect());
+        let cluster = api.0.cluster.clone();
+        // It may look through 100,000 queues.
+        let (marks, left_out) = aside(move || {
+            let catalog = cluster.catalog();
+            marks::shown(&marks.about(of, &catalog, from_ms, until_ms), of, &catalog)
+        })
+        .await?;
+        fields.insert("marks".to_owned(), marks.into());
+        fields.insert("marks_left_out".to_owned(), left_out.into());
     }
-    Reply::of(shown)
+    Ok(Reply::of(shown))
+}
+
+/// What all nodes have seen happen. A node that does not answer adds nothing: others have seen most of it, too.
+async fn gather_marks(api: &Api, from_ms: u64, until_ms: u64) -> marks::Merged {
+    let question = Question::Marks { from_ms, until_ms };
+    let (own, others) = tokio::join!(
+        own_marks(api, from_ms, until_ms),
+        asking::ask_others::<Vec<Mark>>(api, &question)
+    );
+    let mut merged = marks::Merged::default();
+    merged.add(own);
+    others.into_iter().filter_map(|(_, told)| told.ok()).for_each(|told| merged.add(told));
+    merged
+}
+
+/// What this node has seen happen.
+pub(super) async fn own_marks(api: &Api, from_ms: u64, until_ms: u64) -> Vec<Mark> {
+    api.0.seen.lock().await.marks.between(from_ms, until_ms)
 }
 
 /// What all nodes say, and those that say nothing.

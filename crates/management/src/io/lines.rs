@@ -1,6 +1,6 @@
 //! Asks the connections of this node what they do.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use broker::io::describe::ListedConnection;
 use broker::limits::LISTED_CONNECTIONS_MAX;
@@ -8,7 +8,7 @@ use broker::session::describe::ConnectionState;
 
 use super::api::{Api, now_ms};
 use crate::limits::{ASKED_CONNECTIONS_MAX, PICTURE_MS};
-use crate::lines::{Known, Lines};
+use crate::lines::{Known, Lines, totals};
 
 /// All connections of this node that are open, and what they do: where there are many, a second ago at most.
 pub(super) async fn latest(api: &Api) -> Arc<Vec<Known>> {
@@ -34,12 +34,17 @@ pub(super) async fn known(api: &Api) -> Vec<Known> {
     let mut after = None;
     loop {
         let page = api.0.broker.connections().list(after, LISTED_CONNECTIONS_MAX).await;
-        let lines = page.connections.into_iter().filter_map(|listed| {
-            let ListedConnection { id, line, is_tls, .. } = listed;
-            let line = line.ok().filter(|line| line.state != ConnectionState::Opening)?;
-            Some(Known { id, line, is_tls })
-        });
-        all.extend(lines);
+        let now = now_ms();
+        {
+            let mut rates = api.0.client_rates.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = page.connections.into_iter().filter_map(|listed| {
+                let ListedConnection { id, line, is_tls, .. } = listed;
+                let line = line.ok().filter(|line| line.state != ConnectionState::Opening)?;
+                let rates = rates.connections.of(id, now, totals(&line));
+                Some(Known { id, line, is_tls, rates })
+            });
+            all.extend(lines);
+        }
         after = page.next;
         if after.is_none() {
             return all;

@@ -36,6 +36,7 @@ use crate::access::{self, Named, Need, Sight, Who};
 use crate::limits::LIVE_STREAMS_MAX;
 use crate::live::{begin, event};
 use crate::metrics::Metrics;
+use crate::problems::Gathered;
 use crate::reply::Problem;
 
 /// How long a stream says nothing before it says that it is still there.
@@ -72,6 +73,8 @@ struct Stream {
     /// `None`: it has not begun.
     sight: Option<Sight>,
     snapshot: Snapshot,
+    /// What was told of problems last, and what that was made of.
+    problems: Option<(Arc<Gathered>, Bytes)>,
     waiting: VecDeque<Bytes>,
     is_over: bool,
     _place: Place,
@@ -103,6 +106,7 @@ pub(super) fn open(api: &Api, caller: &Caller) -> Result<Response, Problem> {
         last,
         sight: None,
         snapshot: Snapshot::Complete,
+        problems: None,
         waiting: VecDeque::new(),
         is_over: false,
         _place: place,
@@ -177,6 +181,7 @@ impl Stream {
                     Metrics::count(&self.api.0.metrics.live_behind);
                 }
                 self.last = ticks.newest();
+                self.problems = None;
                 self.snapshot = Snapshot::Behind(None);
                 self.waiting.push_back(begin(now_ms()));
                 if let Some(newest) = ticks.find(self.last) {
@@ -198,6 +203,19 @@ impl Stream {
         if *sight == Sight::All {
             self.waiting.push_back(tick.nodes.clone());
         }
+        self.tell_problems(&tick.problems, sight);
+    }
+
+    /// Tells what is wrong, if that is something else than what was told last.
+    fn tell_problems(&mut self, gathered: &Arc<Gathered>, sight: &Sight) {
+        if self.problems.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, gathered)) {
+            return;
+        }
+        let told = event("problems", &gathered.shown(&self.api.0.cluster.catalog(), sight));
+        if self.problems.as_ref().is_none_or(|(_, last)| *last != told) {
+            self.waiting.push_back(told.clone());
+        }
+        self.problems = Some((Arc::clone(gathered), told));
     }
 
     /// What its user may see now. `None`: nothing any more.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::Tally;
 use cluster::shard::LedQueue;
-use machine::{Balance, QueueId, QueueStatus};
+use machine::{Balance, Front, QueueId, QueueStatus};
 
 use super::api::{Api, now_ms};
 use super::aside::aside;
@@ -45,9 +45,10 @@ pub(super) async fn own_rows(api: &Api) -> Vec<Row> {
     own.map(|(rows, _)| rows).unwrap_or_default()
 }
 
-/// The same as its shards say it, and how its groups stand. `None`: its shards do not come to it in time.
-pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus)>, Tally)> {
-    own_as(api, |led| (led.queue, led.status)).await
+/// The same as its shards say it, with the fronts of the queues, and how its groups stand. `None`: its shards do not come
+/// to it in time.
+pub(super) async fn own(api: &Api) -> Option<(Vec<(QueueId, QueueStatus, Front)>, Tally)> {
+    own_as(api, |led| (led.queue, led.status, led.front)).await
 }
 
 /// The books of what this node leads, and how its groups stand. `None`: its shards do not come to it in time.

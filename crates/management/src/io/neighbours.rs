@@ -7,25 +7,28 @@ use cluster::Question as Asked;
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::connections;
 use super::seen::look_always;
 pub(super) use super::standing::standing;
-use super::{asking, backup, books, history, live, model, problems, retries};
+use super::{
+    asking, backup, books, exchanges, fronts, history, live, model, places, problems, retries,
+};
+use super::{companions, connections};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
 use crate::lines::Wanted;
 use crate::neighbour::{Question, ToldCensus};
 
-/// Answers other nodes, counts with them what limits are about, looks at what the node leads and tells live streams, until
-/// it is dropped. Call it once.
+/// Answers other nodes, counts with them what limits are about, looks at what the node leads, asks for fronts of queues and
+/// tells live streams, until it is dropped. Call it once.
 pub async fn answer(api: Api) {
     let Some(mut questions) = api.0.cluster.questions() else {
-        tokio::join!(look_always(&api, false), live::tick_always(&api));
+        tokio::join!(look_always(&api, false), fronts::ask_always(&api), live::tick_always(&api));
         return;
     };
     let mut answering = JoinSet::new();
     let mut counting = pin!(count_always(&api));
     let mut looking = pin!(look_always(&api, true));
     let mut streaming = pin!(live::tick_always(&api));
+    let mut asking = pin!(fronts::ask_always(&api));
     loop {
         tokio::select! {
             Some(asked) = questions.recv(), if answering.len() < NEIGHBOURS_AT_ONCE => {
@@ -36,6 +39,7 @@ pub async fn answer(api: Api) {
             () = &mut counting => {}
             () = &mut looking => {}
             () = &mut streaming => {}
+            () = &mut asking => {}
         }
     }
 }
@@ -57,18 +61,25 @@ async fn answer_one(api: &Api, asked: Asked) {
     let answer = match question {
         Question::Connections { what, user, vhost } => {
             let wanted = Wanted { what, user, vhost };
-            let found = connections::of_this_node(api, &api.facts(), &wanted).await;
-            found.ok().and_then(|found| asking::encoded(&found))
+            let told = connections::told(api, &api.facts(), &wanted).await;
+            told.and_then(|told| asking::encoded(&told))
         }
+        Question::Places { of, to } => asking::encoded(&places::own(api, of, to).await),
+        Question::Companions => asking::encoded(&*companions::own(api).await),
+        Question::Exchanges => asking::encoded(&exchanges::own(api)),
         Question::Standing => asking::encoded(&standing(api)),
         Question::Survey => asking::encoded(&model::own_rows(api).await),
+        Question::Fronts => asking::encoded(&fronts::own(api).await),
         Question::History { window, wants_node, queues } => {
             asking::encoded(&history::own(api, window, wants_node, &queues).await)
         }
+        Question::Marks { from_ms, until_ms } => {
+            asking::encoded(&history::own_marks(api, from_ms, until_ms).await)
+        }
         Question::Books => asking::encoded(&books::own(api).await),
         Question::Problems => asking::encoded(&problems::own(api).await),
-        Question::Holders { of } => {
-            asking::encoded(&connections::holders(api, &api.facts(), &of).await)
+        Question::Holders { of, messages } => {
+            asking::encoded(&connections::holders(api, &api.facts(), &of, &messages).await)
         }
         Question::Retries { what, vhosts } => {
             asking::encoded(&retries::of_this_node(api, &what, &vhosts))

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ConnectionId;
 use cluster::{NotPeeked, Peeked};
-use machine::{ConsumerId, MessageState};
+use machine::{ConsumerId, MessageState, Position, QueueId};
 use serde_json::{Value, json};
 
 use super::api::Api;
 use super::{asking, connections};
 use crate::limits::HOLDERS_MAX;
-use crate::neighbour::{Holder, Holding, Question};
+use crate::neighbour::{HeldMessage, Holder, Holding, Question};
 use crate::node::name_of;
 use crate::reply::{Problem, Reply};
 use crate::routes::peek::{cursor, shown};
@@ -19,15 +19,19 @@ use crate::work::Peek;
 pub(super) async fn peek(api: &Api, wanted: Peek) -> Result<Reply, Problem> {
     let Peek { queue, spec, is_base64 } = wanted;
     let Peeked { messages, next, .. } = api.0.cluster.peek(queue, spec).await.map_err(problem)?;
+    let level = |at: Position| queue.1.level(at.priority);
     let held = messages.iter().filter_map(|message| match message.is.state {
-        MessageState::Held { by } => Some(by),
+        MessageState::Held { by } => {
+            Some((by, level(message.is.position), message.is.position.seq))
+        }
         MessageState::Ready | MessageState::Delayed { .. } | MessageState::Dead { .. } => None,
     });
     let holders = holders(api, held.collect()).await;
     let items = messages.iter().map(|message| {
         let mut item = shown(message, is_base64);
         if let MessageState::Held { by } = message.is.state {
-            item.insert("holder".to_owned(), holder(by, &holders));
+            let at = message.is.position;
+            item.insert("holder".to_owned(), holder(by, (level(at), at.seq), &holders));
         }
         Value::Object(item)
     });
@@ -61,25 +65,37 @@ fn holding(by: ConsumerId) -> Option<Holding> {
     Some(Holding { connection, number: by.number })
 }
 
-/// Who the first of those are, as far as their nodes say.
-async fn holders(api: &Api, held: BTreeSet<ConsumerId>) -> BTreeMap<Holding, Value> {
-    let of: Vec<Holding> = held.into_iter().filter_map(holding).take(HOLDERS_MAX).collect();
-    let mut found = connections::holders(api, &api.facts(), &of).await;
+/// Who the first of those are that hold messages, as far as their nodes say, and since when they hold these.
+async fn holders(api: &Api, held: Vec<(ConsumerId, QueueId, u64)>) -> BTreeMap<Holding, Holder> {
+    let all: BTreeSet<ConsumerId> = held.iter().map(|(by, _, _)| *by).collect();
+    let of: Vec<Holding> = all.into_iter().filter_map(holding).take(HOLDERS_MAX).collect();
+    let messages = held.into_iter().filter_map(|(by, queue, seq)| {
+        let by = holding(by).filter(|by| of.contains(by))?;
+        Some(HeldMessage { by, queue: queue.0, seq })
+    });
+    let messages: Vec<HeldMessage> = messages.collect();
+    let mut found = connections::holders(api, &api.facts(), &of, &messages).await;
     if found.len() < of.len() {
-        let question = Question::Holders { of };
+        let question = Question::Holders { of, messages };
         let others = asking::ask_others::<Vec<Holder>>(api, &question).await;
         found.extend(others.into_iter().filter_map(|(_, told)| told.ok()).flatten());
     }
-    found.into_iter().map(|Holder { of, shown }| (of, shown)).collect()
+    found.into_iter().map(|holder| (holder.of.clone(), holder)).collect()
 }
 
-/// Who holds a message.
-fn holder(by: ConsumerId, known: &BTreeMap<Holding, Value>) -> Value {
+/// Who holds a message, and since when.
+fn holder(by: ConsumerId, message: (QueueId, u64), known: &BTreeMap<Holding, Holder>) -> Value {
     let Some(holding) = holding(by) else { return Value::Null };
     let node = ConnectionId::of(by.session).map(|it| name_of(it.node));
     let mut shown = json!({ "connection": holding.connection, "node": node });
-    if let (Some(Value::Object(more)), Value::Object(fields)) = (known.get(&holding), &mut shown) {
+    let (Some(known), Value::Object(fields)) = (known.get(&holding), &mut shown) else {
+        return shown;
+    };
+    if let Value::Object(more) = &known.shown {
         fields.extend(more.clone());
     }
+    let is_it = |(queue, seq, _): &&(u64, u64, u64)| (QueueId(*queue), *seq) == message;
+    let since = known.since.iter().find(is_it).map(|(_, _, ms)| *ms);
+    fields.insert("held_since".to_owned(), since.into());
     shown
 }

@@ -13,24 +13,25 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
 use super::aside::aside;
-use super::change::{change, note, put_user};
+use super::change::{change, mark, note, put_user};
 use super::import::Differing;
 use super::response::response;
 use super::{
-    asking, backup, books, client, connections, deaths, history, import, live, locks, model,
-    neighbours, peeks, problems, retries,
+    asking, backup, books, client, companions, connections, deaths, exchanges, fronts, history,
+    import, live, locks, model, neighbours, peeks, places, problems, purges, retries,
 };
 use crate::audit;
+use crate::fronts::Merged;
 use crate::history::samples::Ranges;
 use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
-use crate::page::Shape;
+use crate::page::{Shape, last_if_none};
 use crate::picture::{self, Picture, sort_key};
 use crate::problems::critical_groups;
 use crate::rates::PerSecond;
 use crate::reply::{Problem, Reply};
-use crate::routes::{explain, health, nodes, overview, queues};
+use crate::routes::{assignment, explain, health, nodes, overview, queues};
 use crate::work::{Kept, Listed, Queues, Work};
 
 pub(super) async fn perform(
@@ -65,14 +66,13 @@ pub(super) async fn perform(
             Ok(Reply::of(body))
         }
         Work::Nodes { shape, one, ranges } => self::nodes(api, &shape, one, ranges).await,
-        Work::History(wanted) => Ok(history::history(api, wanted).await),
-        Work::Connections(wanted) => {
-            let event = audit::of_connections(&wanted.what);
-            let reply = connections::connections(api, facts, wanted).await?;
-            if let Some(event) = event {
-                note(api, &by, event).await;
-            }
-            Ok(reply)
+        Work::History(wanted) => history::history(api, wanted).await,
+        Work::Mark { text } => mark(api, &by, &text).await.map(|()| Reply::created()),
+        Work::Connections(wanted) => connections::connections(api, facts, &by, wanted).await,
+        Work::Places { partitions, to } => places::places(api, partitions, to).await,
+        Work::Companions { shape } => companions::companions(api, &shape).await,
+        Work::Exchanges { items, shape, is_one } => {
+            exchanges::exchanges(api, items, &shape, is_one).await
         }
         Work::Client { vhost, step, reply } => {
             let is_new = reply.status == StatusCode::CREATED;
@@ -84,6 +84,8 @@ pub(super) async fn perform(
             Ok(reply)
         }
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
+        Work::Assignment(queue) => assigned(api, queue).await,
+        Work::Withhold(wanted) => purges::withhold(api, &by, wanted).await,
         Work::Lock(wanted) => locks::lock(api, &by, wanted).await,
         Work::Locks { vhost, groups, shape } => locks::locks(api, &vhost, groups, &shape).await,
         Work::DeleteVhost { name, groups } => {
@@ -111,23 +113,32 @@ pub(super) async fn perform(
     reply.map(response)
 }
 
+/// What the leaders of a queue's partitions say of it.
+struct Told {
+    whole: Result<Box<DescribedQueue>, NotDescribed>,
+    /// How each of its partitions stands. `None`: its leader says nothing.
+    parts: Vec<Option<QueueStatus>>,
+}
+
 /// What leaders say of these queues, in their order.
-async fn describe(
-    api: &Api,
-    queues: &[(GroupId, QueueId)],
-) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {
+async fn describe(api: &Api, queues: &[(GroupId, QueueId)]) -> Vec<Told> {
     let (all, counts) = with_partitions(api, queues);
     let parts = describe_each(api, &all).await;
-    let mut parts = parts.into_iter();
+    let mut all = parts.into_iter();
     let whole = |count: usize| {
+        let status = |part: &Result<Box<DescribedQueue>, _>| {
+            part.as_ref().ok().map(|part| part.queue.status)
+        };
         // A queue is as its first partition is. Of a partition that cannot be asked it says nothing.
-        let mut described = parts.next().unwrap_or(Err(NotDescribed::Late));
-        for part in parts.by_ref().take(count - 1) {
-            if let (Ok(described), Ok(part)) = (&mut described, part) {
-                described.queue.add_partition(&part.queue);
+        let mut whole = all.next().unwrap_or(Err(NotDescribed::Late));
+        let mut parts = vec![status(&whole)];
+        for part in all.by_ref().take(count - 1) {
+            parts.push(status(&part));
+            if let (Ok(whole), Ok(part)) = (&mut whole, part) {
+                whole.queue.add_partition(&part.queue);
             }
         }
-        described
+        Told { whole, parts }
     };
     counts.into_iter().map(whole).collect()
 }
@@ -170,27 +181,42 @@ async fn describe_each(
     described
 }
 
+/// Whom the partitions of a queue serve.
+async fn assigned(api: &Api, queue: QueueId) -> Result<Reply, Problem> {
+    let partitions: Vec<(GroupId, QueueId)> = {
+        let catalog = api.0.cluster.catalog();
+        let found = catalog.queue_by_id(queue).ok_or(Problem::NotFound)?;
+        found.partitions().map(|it| (it.group, it.queue)).collect()
+    };
+    let described = describe_each(api, &partitions).await;
+    let catalog = api.0.cluster.catalog();
+    let queue = catalog.queue_by_id(queue).ok_or(Problem::NotFound)?;
+    Ok(Reply::of(assignment::shown(queue, &described)))
+}
+
 async fn queues(api: &Api, mut wanted: Queues) -> Result<Reply, Problem> {
     let picture = match wanted.listed {
         Listed::One | Listed::Page { .. } => None,
         Listed::All { .. } if wanted.queues.len() <= ASKED_QUEUES_MAX => None,
         Listed::All { .. } | Listed::Sorted { .. } => Some(model::picture(api).await),
     };
+    let fronts = fronts::fronts(api).await;
     if let (Listed::Sorted { total_count }, Some(picture)) = (wanted.listed, &picture) {
-        let picture = Arc::clone(picture);
-        wanted = aside(move || cut_out(wanted, total_count, &picture)).await?;
+        let (picture, fronts) = (Arc::clone(picture), Arc::clone(&fronts));
+        wanted = aside(move || cut_out(wanted, total_count, &picture, &fronts)).await?;
     }
     match picture {
-        Some(picture) => Ok(as_pictured(api, &wanted, &picture).await),
-        None => as_told(api, wanted).await,
+        Some(picture) => Ok(as_pictured(api, &wanted, &picture, &fronts).await),
+        None => as_told(api, wanted, &fronts).await,
     }
 }
 
 /// The page of queues in the order of a column, if that is one of numbers; all queues otherwise.
-fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture) -> Queues {
+fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture, fronts: &Merged) -> Queues {
     let key = |queue: &QueueId| {
         let (path, _) = wanted.shape.sorted_page()?;
-        picture.queues.get(queue).and_then(|standing| sort_key(path, standing))
+        let standing = picture.queues.get(queue)?;
+        sort_key(path, standing, fronts.of(*queue, standing.status.ready))
     };
     let mut keyed: Vec<(Option<f64>, (GroupId, QueueId))> =
         wanted.queues.iter().map(|queue| (key(&queue.1), *queue)).collect();
@@ -198,12 +224,11 @@ fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture) -> Queues 
         wanted.listed = Listed::All { total_count };
         return wanted;
     }
-    // Who says nothing comes first, as what has no value does elsewhere.
-    let order = |key: &Option<f64>| key.unwrap_or(-1.0);
-    keyed.sort_by(|(one, _), (other, _)| order(one).total_cmp(&order(other)));
-    if wanted.shape.sorted_page().is_some_and(|(_, is_reversed)| is_reversed) {
+    let is_reversed = wanted.shape.is_reversed();
+    if is_reversed {
         keyed.reverse();
     }
+    keyed.sort_by(|(one, _), (other, _)| last_if_none(*one, *other, is_reversed, f64::total_cmp));
     let filtered_count = keyed.len();
     let place = wanted.shape.place(filtered_count);
     wanted.queues = keyed.drain(place).map(|(_, queue)| queue).collect();
@@ -212,7 +237,7 @@ fn cut_out(mut wanted: Queues, total_count: usize, picture: &Picture) -> Queues 
 }
 
 /// Queues as the picture has them.
-async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
+async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture, fronts: &Merged) -> Reply {
     let mut items = Vec::with_capacity(wanted.queues.len());
     // In pieces: whoever changes the catalog waits for who looks at it, and all sessions wait behind.
     for some in wanted.queues.chunks(SHOWN_QUEUES_AT_ONCE) {
@@ -225,6 +250,7 @@ async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
                     leader: standing.node,
                     status: &standing.status,
                     rates: standing.rates,
+                    front: fronts.of(*id, standing.status.ready),
                     more: None,
                 });
                 (*id, queues::shown(&catalog, queue, said.as_ref()))
@@ -236,17 +262,17 @@ async fn as_pictured(api: &Api, wanted: &Queues, picture: &Picture) -> Reply {
 }
 
 /// Queues as their leaders tell of them now.
-async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
+async fn as_told(api: &Api, wanted: Queues, fronts: &Merged) -> Result<Reply, Problem> {
     let described = describe(api, &wanted.queues).await;
     let now = now_ms();
     let rates: BTreeMap<QueueId, PerSecond> = {
         let mut rates = api.0.rates.lock().unwrap_or_else(PoisonError::into_inner);
         let said = wanted.queues.iter().zip(&described);
-        let said = said.filter_map(|((_, id), said)| Some((*id, said.as_ref().ok()?)));
+        let said = said.filter_map(|((_, id), said)| Some((*id, said.whole.as_ref().ok()?)));
         said.map(|(id, said)| (id, rates.of(id, now, picture::totals(&said.queue.status))))
             .collect()
     };
-    let mut items = told_items(api, &wanted, &described, &rates);
+    let mut items = told_items(api, &wanted, &described, &rates, fronts);
     if wanted.listed == Listed::One {
         history::add_to_queues(api, wanted.ranges, &mut items).await;
         let (_, item) = items.pop().ok_or(Problem::NotFound)?;
@@ -259,26 +285,29 @@ async fn as_told(api: &Api, wanted: Queues) -> Result<Reply, Problem> {
 fn told_items(
     api: &Api,
     wanted: &Queues,
-    described: &[Result<Box<DescribedQueue>, NotDescribed>],
+    described: &[Told],
     rates: &BTreeMap<QueueId, PerSecond>,
+    fronts: &Merged,
 ) -> Vec<(QueueId, Value)> {
     let catalog = api.0.cluster.catalog();
     let mut items = Vec::with_capacity(wanted.queues.len());
-    for ((_, id), told) in wanted.queues.iter().zip(described) {
+    for ((_, id), Told { whole, parts }) in wanted.queues.iter().zip(described) {
         let Some(queue) = catalog.queue_by_id(*id) else { continue };
-        if matches!(told, Err(NotDescribed::NoQueue)) {
+        if matches!(whole, Err(NotDescribed::NoQueue)) {
             continue;
         }
-        let told = told.as_ref().ok().map(Box::as_ref);
+        let told = whole.as_ref().ok().map(Box::as_ref);
         let said = told.map(|told| queues::Said {
             leader: told.leader,
             status: &told.queue.status,
             rates: rates.get(id).copied().unwrap_or_default(),
+            front: fronts.of(*id, told.queue.status.ready),
             more: Some(told),
         });
         let mut item = queues::shown(&catalog, queue, said.as_ref());
         if let (Listed::One, Some(told), Value::Object(fields)) = (wanted.listed, told, &mut item) {
             fields.insert("consumer_details".to_owned(), queues::consumers(queue, told));
+            queues::add_partitions(queue, parts, fronts, fields);
         }
         items.push((*id, item));
     }
@@ -293,7 +322,7 @@ async fn explained(api: &Api, queues: &[(GroupId, QueueId)], mut body: Value, ke
     for ((_, id), told) in queues.iter().zip(&described) {
         // Who was deleted meanwhile gets nothing.
         let Some(queue) = catalog.queue_by_id(*id) else { continue };
-        let told = told.as_ref().ok().map(Box::as_ref);
+        let told = told.whole.as_ref().ok().map(Box::as_ref);
         match (kept, &mut body) {
             (Kept::Message, _) => items.push(explain::outcome(&catalog, queue, told)),
             (Kept::Queue, Value::Object(fields)) => {
@@ -338,7 +367,8 @@ async fn overview(api: &Api, facts: &Facts, seen: Option<&[(GroupId, QueueId)]>,
     };
     if seen.len() <= ASKED_QUEUES_MAX {
         let told = describe(api, seen).await;
-        told.iter().flatten().for_each(|told| add(&told.queue.status));
+        let told = told.iter().filter_map(|told| told.whole.as_ref().ok());
+        told.for_each(|told| add(&told.queue.status));
     } else {
         let picture = model::picture(api).await;
         let found = seen.iter().filter_map(|(_, queue)| picture.queues.get(queue));

@@ -1,7 +1,6 @@
 //! Problems of all nodes.
 
 use cluster::NotTold;
-use serde_json::json;
 
 use super::api::{Api, now_ms};
 use super::{asking, seen};
@@ -9,11 +8,17 @@ use crate::access::Sight;
 use crate::limits::CLOCKS_APART_MS;
 use crate::neighbour::Question;
 use crate::node::name_of;
-use crate::problems::{Listed, Problem, Told, What, listed};
+use crate::problems::{Gathered, Problem, Told, What};
 use crate::reply::Reply;
 
 /// What is wrong, for who sees so much.
 pub(super) async fn problems(api: &Api, sight: &Sight) -> Reply {
+    let gathered = gather(api).await;
+    Reply::of(gathered.shown(&api.0.cluster.catalog(), sight))
+}
+
+/// Asks all nodes.
+pub(super) async fn gather(api: &Api) -> Gathered {
     let began_ms = now_ms();
     let (own, others) =
         tokio::join!(own(api), asking::ask_others::<Told>(api, &Question::Problems));
@@ -36,15 +41,7 @@ pub(super) async fn problems(api: &Api, sight: &Sight) -> Reply {
             Err(_) => silent.push(name_of(node)),
         }
     }
-    let now_s = i64::try_from(ended_ms / 1000).unwrap_or(i64::MAX);
-    let catalog = api.0.cluster.catalog();
-    let Listed { verdict, problems } = listed(&catalog, sight, now_s, told);
-    Reply::of(json!({
-        "verdict": verdict,
-        "problems": problems,
-        "left_out": left_out,
-        "silent": silent,
-    }))
+    Gathered { told, silent, left_out, at_ms: ended_ms }
 }
 
 /// What is wrong as this node sees it, as of now.

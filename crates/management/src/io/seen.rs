@@ -34,7 +34,9 @@ pub(super) async fn look(api: &Api) {
         let reads = api.0.cluster.speaks();
         let groups = &tally.groups;
         let around = Around { facts: &facts, catalog: &catalog, groups, peers: &peers, reads };
-        seen.look(now_ms(), led, &around);
+        let now_ms = now_ms();
+        let boot = api.0.cluster.boot().unwrap_or(now_ms.saturating_sub(facts.uptime_ms));
+        seen.look(now_ms, led, &around, boot);
     }
     let (metrics, history) = (&api.0.metrics, &seen.history);
     Metrics::set(&metrics.history_bytes, history.bytes() as u64);

@@ -18,10 +18,11 @@ fn node(id: u64) -> NodeInfo {
 fn peer(id: u64, is_up: bool) -> PeerStatus {
     let trouble = (!is_up).then(|| "connection refused".to_owned());
     let speaks = is_up.then_some(Version::NEWEST);
-    PeerStatus { node: NodeId(id), address: String::new(), is_up, speaks, trouble, queued_bytes: 0 }
+    let address = String::new();
+    PeerStatus { node: NodeId(id), address, boot: 0, is_up, speaks, trouble, queued_bytes: 0 }
 }
 
-fn group(number: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupReport {
+pub(crate) fn group(number: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupReport {
     GroupReport {
         group: GroupId(number),
         leader: leader.map(NodeId),
@@ -36,6 +37,7 @@ fn group(number: u32, leader: Option<u64>, matched: &[(u64, u64)]) -> GroupRepor
         matched: matched.iter().map(|(node, at)| (NodeId(*node), *at)).collect(),
         digest: 0,
         compared: cluster::Compared::default(),
+        leader_changes: Vec::new(),
     }
 }
 

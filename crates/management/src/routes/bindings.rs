@@ -188,7 +188,7 @@ pub(super) fn bind_exchange(view: &View<'_>, asked: &Asked) -> Result<Work, Prob
 }
 
 fn bind(view: &View<'_>, asked: &Asked, to: &Destination) -> Result<Work, Problem> {
-    between(view, asked, to)?;
+    let bound = between(view, asked, to)?;
     let body = asked.object()?;
     let key = body.short("routing_key")?.unwrap_or_default().to_owned();
     let table = arguments::table(&body.object("arguments")?)?;
@@ -205,6 +205,7 @@ fn bind(view: &View<'_>, asked: &Asked, to: &Destination) -> Result<Work, Proble
         source: name(asked, "source"),
         destination: to.name().to_owned(),
         to_exchange: matches!(to, Destination::Exchange(_)),
+        is_there: bound.iter().any(|it| it.key == key && it.arguments == stored),
         key,
         arguments: table,
     });
@@ -228,6 +229,7 @@ fn unbind(view: &View<'_>, asked: &Asked, to: &Destination) -> Result<Work, Prob
         to_exchange: matches!(destination, Destination::Exchange(_)),
         key,
         arguments: broker::operator::table(&arguments),
+        is_there: true,
     });
     Ok(Work::Client { vhost: asked.vhost().to_owned(), step, reply: Reply::done() })
 }

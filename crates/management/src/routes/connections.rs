@@ -2,6 +2,8 @@
 //!
 //! Who monitors sees all of them; others see their own.
 
+use machine::Version;
+
 use crate::access::{Role, Who};
 use crate::asked::Asked;
 use crate::node::View;
@@ -27,6 +29,7 @@ fn seen(view: &View<'_>, asked: &Asked, what: Of, vhost: Option<&str>) -> Result
         what,
         user: (!all).then(|| user.name().to_owned()),
         vhost: vhost.map(str::to_owned),
+        holding: false,
         shape: Shape::of(asked)?,
     }))
 }
@@ -48,6 +51,7 @@ pub(super) fn of_user(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         what: Of::Connections,
         user: Some(asked.part("user").to_owned()),
         vhost: None,
+        holding: false,
         shape: Shape::of(asked)?,
     }))
 }
@@ -76,6 +80,14 @@ pub(super) fn consumers_of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work,
     seen(view, asked, Of::Consumers, Some(asked.vhost()))
 }
 
+/// Consumers that hold messages, who has held one for longest first.
+pub(super) fn held(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    match seen(view, asked, Of::Consumers, None)? {
+        Work::Connections(wanted) => Ok(Work::Connections(Connections { holding: true, ..wanted })),
+        other => Ok(other),
+    }
+}
+
 /// Who administrates closes any; others close their own.
 pub(super) fn close(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let user = user(view, asked)?;
@@ -85,6 +97,35 @@ pub(super) fn close(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         what: Of::Close { name, reason },
         user: (!Role::of(user).administrates).then(|| user.name().to_owned()),
         vhost: None,
+        holding: false,
+        shape: Shape::default(),
+    }))
+}
+
+pub(super) fn pause(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    set_pause(view, asked, Some(asked.user.clone()))
+}
+
+pub(super) fn resume(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    set_pause(view, asked, None)
+}
+
+/// Who administrates pauses any consumer; others those of their own connections, as they may close these.
+fn set_pause(view: &View<'_>, asked: &Asked, by: Option<String>) -> Result<Work, Problem> {
+    let (agreed, since) = (view.catalog.agreed(), Version::CONSUMER_CHANGES);
+    if agreed < since {
+        return Err(Problem::Unavailable(format!(
+            "a consumer can be paused from version {since} of the cluster on, which all nodes have not agreed on yet: it \
+             has {agreed}"
+        )));
+    }
+    let user = user(view, asked)?;
+    let (channel, tag) = (asked.part("channel").to_owned(), asked.part("tag").to_owned());
+    Ok(Work::Connections(Connections {
+        what: Of::Pause { channel, tag, by },
+        user: (!Role::of(user).administrates).then(|| user.name().to_owned()),
+        vhost: None,
+        holding: false,
         shape: Shape::default(),
     }))
 }
@@ -96,6 +137,7 @@ pub(super) fn close_of_user(_: &View<'_>, asked: &Asked) -> Result<Work, Problem
         what: Of::CloseAll { user, reason },
         user: None,
         vhost: None,
+        holding: false,
         shape: Shape::default(),
     }))
 }

@@ -27,19 +27,20 @@ pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
     let items =
         seen.flat_map(|vhost| vhost.exchanges().map(|exchange| listed(vhost.name(), exchange)));
-    Ok(Work::list(&Shape::of(asked)?, items.collect()))
+    Ok(Work::Exchanges { items: items.collect(), shape: Shape::of(asked)?, is_one: false })
 }
 
 pub(super) fn of_vhost(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let vhost = view.catalog.vhost(asked.vhost()).ok_or(Problem::NotFound)?;
     let items = vhost.exchanges().map(|exchange| listed(vhost.name(), exchange)).collect();
-    Ok(Work::list(&Shape::of(asked)?, items))
+    Ok(Work::Exchanges { items, shape: Shape::of(asked)?, is_one: false })
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let found = view.catalog.exchange(asked.vhost(), &name(asked, "exchange"));
     let exchange = found.ok_or(Problem::NotFound)?;
-    Ok(Work::answer(Shape::of(asked)?.columns_of(listed(asked.vhost(), exchange))))
+    let items = vec![listed(asked.vhost(), exchange)];
+    Ok(Work::Exchanges { items, shape: Shape::of(asked)?, is_one: true })
 }
 
 /// How an exchange is written into definitions.

@@ -1,7 +1,7 @@
-//! How the cluster, a node or a queue stood over the last day.
+//! How the cluster, a node or a queue stood over the last two days.
 
 use crate::asked::Asked;
-use crate::history::Window;
+use crate::history::{SPAN_S_MAX, Window};
 use crate::node::{View, name_of};
 use crate::reply::Problem;
 use crate::work::{History, Past, Work};
@@ -25,13 +25,22 @@ pub(super) fn queue(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
 }
 
 fn work(view: &View<'_>, asked: &Asked, of: Past) -> Result<Work, Problem> {
-    let seconds = match asked.word("seconds") {
-        None => SECONDS,
+    let number = |name: &str, least: u64, otherwise: u64| match asked.word(name) {
+        None => Ok(otherwise),
         Some(text) => {
-            let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-            seconds.ok_or_else(|| Problem::bad("seconds should be a number, 1 or more"))?
+            let number = text.parse().ok().filter(|number| *number >= least);
+            let why = || Problem::bad(format!("{name} should be a number, {least} or more"));
+            number.ok_or_else(why)
         }
     };
+    let (seconds, ago) = (number("seconds", 1, SECONDS)?, number("ago", 0, 0)?);
+    if ago >= SPAN_S_MAX {
+        let why = format!("ago should be less than {SPAN_S_MAX}: history goes back no further");
+        return Err(Problem::bad(why));
+    }
     let now_ms = u64::try_from(view.facts.now_s).unwrap_or_default() * 1000;
-    Ok(Work::History(History { window: Window::back(seconds, now_ms), of }))
+    let window = Window::before(seconds, ago, now_ms);
+    // What has happened since the last whole point belongs to it.
+    let until_ms = if ago == 0 { u64::MAX } else { window.ends_ms() };
+    Ok(Work::History(History { window, until_ms, of }))
 }

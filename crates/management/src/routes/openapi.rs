@@ -1,11 +1,12 @@
 //! The API for programs that read OpenAPI: made from the table of routes that serves it, so it has every path that is
-//! there, and no other, but for the sessions of browsers: programs log in with each request.
+//! there, and no other. Sessions of browsers are not in that table, because nobody is known there yet; they are written
+//! down here.
 
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::described::{DESCRIBED, Described, PARTS, QUERY};
-use super::{ROUTES, Route};
+use super::{ROUTES, Route, SESSION};
 use crate::access::Need;
 use crate::asked::Asked;
 use crate::node::View;
@@ -22,6 +23,7 @@ fn document(routes: &[Route]) -> Value {
         let methods = paths.entry(route.path.to_owned()).or_insert_with(|| json!({}));
         methods[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
+    paths.insert(SESSION.to_owned(), session());
     json!({
         "openapi": "3.0.3",
         "info": {
@@ -30,12 +32,19 @@ fn document(routes: &[Route]) -> Value {
             "description": "RabbitMQ's management API (release 3.10), and Millrace's own below /millrace.",
         },
         "servers": [{ "url": "/api" }],
-        "security": [{ "basic": [] }, { "bearer": [] }],
+        "security": [{ "basic": [] }, { "bearer": [] }, { "session": [] }],
         "paths": paths,
         "components": {
             "securitySchemes": {
                 "basic": { "type": "http", "scheme": "basic" },
                 "bearer": { "type": "http", "scheme": "bearer" },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "millrace_session_PORT",
+                    "description": "PORT is that of the node's HTTP API. Every request but GET and HEAD also needs the \
+                                    header x-millrace-csrf.",
+                },
             },
             "schemas": {
                 "Error": {
@@ -45,6 +54,77 @@ fn document(routes: &[Route]) -> Value {
                         "reason": { "type": "string" },
                     },
                 },
+            },
+        },
+    })
+}
+
+/// How browsers log in and out.
+fn session() -> Value {
+    let text = |text: &str| json!({ "type": "string", "description": text });
+    let login = json!({
+        "type": "object",
+        "properties": {
+            "username": text("with password: a user of the broker"),
+            "password": text("of the user"),
+            "token": text("in place of both: a token of OAuth 2"),
+        },
+    });
+    let known = json!({
+        "type": "object",
+        "properties": {
+            "user": text("who has logged in"),
+            "tags": { "type": "array", "items": { "type": "string" } },
+            "csrf": text("goes into the header x-millrace-csrf of every request but GET and HEAD"),
+            "permissions": { "type": "object", "description": "by vhost; without a token" },
+        },
+    });
+    let well = json!({
+        "description": "who has logged in",
+        "content": { "application/json": { "schema": known } },
+    });
+    let error = |text: &str| {
+        let schema = json!({ "$ref": "#/components/schemas/Error" });
+        json!({ "description": text, "content": { "application/json": { "schema": schema } } })
+    };
+    let csrf = json!({
+        "name": "x-millrace-csrf", "in": "header", "required": true,
+        "description": "as the login answered", "schema": { "type": "string" },
+    });
+    json!({
+        "post": {
+            "summary": "log in: sets a cookie (HttpOnly, SameSite=Strict)",
+            "description": "Needs a user or a token that may use the API, in the body.",
+            "security": [],
+            "parameters": [],
+            "requestBody": {
+                "required": true,
+                "content": { "application/json": { "schema": login } },
+            },
+            "responses": {
+                "200": well,
+                "400": error("the body is no login"),
+                "401": error("the login is wrong, or its user may not use the API"),
+                "413": error("the body is too large"),
+                "429": error("too many wrong passwords came from this address: wait"),
+            },
+        },
+        "get": {
+            "summary": "who has logged in",
+            "description": "Needs the cookie of a session.",
+            "security": [{ "session": [] }],
+            "parameters": [],
+            "responses": { "200": well, "401": error("nobody has, or the session is over") },
+        },
+        "delete": {
+            "summary": "log out",
+            "description": "Needs the cookie of a session.",
+            "security": [{ "session": [] }],
+            "parameters": [csrf],
+            "responses": {
+                "204": { "description": "the session is over" },
+                "401": error("there was none"),
+                "403": error("the header x-millrace-csrf is missing or wrong"),
             },
         },
     })
@@ -125,6 +205,10 @@ fn responses(route: &Route) -> Value {
             add("201", "made");
             add("204", "changed, or it was so already");
         }
+        Method::DELETE if route.path.ends_with("/contents") => {
+            add("200", "purged so that it can be undone: how many messages, and until when");
+            add("204", "purged");
+        }
         Method::DELETE => add("204", "deleted"),
         _ if route.path.ends_with("/live") => {
             add("200", "server-sent events");
@@ -178,6 +262,11 @@ mod tests {
         let document = document(ROUTES);
         let mut count = 0;
         for (path, methods) in document["paths"].as_object().unwrap() {
+            if path == SESSION {
+                let methods: Vec<&String> = methods.as_object().unwrap().keys().collect();
+                assert_eq!(methods, ["delete", "get", "post"]);
+                continue;
+            }
             for (method, operation) in methods.as_object().unwrap() {
                 count += 1;
                 let route = ROUTES.iter().find(|route| {

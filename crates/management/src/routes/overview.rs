@@ -42,6 +42,8 @@ pub(super) fn overview(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> 
         "product_name": "Millrace",
         "rabbitmq_version": RABBITMQ_VERSION,
         "cluster_name": name(view),
+        // What all nodes have agreed on: what older nodes do not know waits for it.
+        "cluster_version": view.catalog.agreed().0,
         "erlang_version": ERLANG_VERSION,
         "erlang_full_version": ERLANG_VERSION,
         "node": facts.name(),

@@ -1,7 +1,7 @@
 //! Streams get more partitions.
 
-use machine::CatalogCommand;
 use machine::limits::PARTITIONS_MAX;
+use machine::{CatalogCommand, Features};
 use serde_json::Value;
 
 use crate::asked::Asked;
@@ -27,11 +27,13 @@ pub(super) fn put(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         return Err(Problem::bad(text));
     }
     let readers = view.catalog.vhost(&vhost).into_iter().flat_map(|it| it.subscriptions_of(queue));
-    let mut single = readers.filter(|it| it.features().is_some_and(|it| it.single_active));
+    // Those that were declared by an older program know nothing of partitions.
+    let is_old = |it: &Features| it.single_active && it.assignment.is_none();
+    let mut single = readers.filter(|it| it.features().is_some_and(is_old));
     if let Some(single) = single.next() {
         let text = format!(
-            "subscription '{}' serves a single active consumer, which is not there for several partitions: delete it, \
-             or declare it with x-assign",
+            "subscription '{}' serves a single active consumer, and is from before there was one for several \
+             partitions: delete it, and declare it again",
             single.name
         );
         return Err(Problem::bad(text));

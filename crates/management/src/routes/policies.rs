@@ -1,11 +1,16 @@
 //! Policies, and those of operators.
 
-use machine::{AppliesTo, CatalogCommand, Policy, PolicyKind, PolicySpec, Vhost};
+use machine::{
+    AppliesTo, CatalogCommand, Foreseen, Governed, Policy, PolicyChange, PolicyKind, PolicySpec,
+    Vhost,
+};
 use serde_json::{Value, json};
 
+use super::queues;
 use crate::access;
 use crate::arguments;
 use crate::asked::{Asked, Body};
+use crate::limits::FORESEEN_QUEUES_MAX;
 use crate::node::View;
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
@@ -138,4 +143,35 @@ fn delete_one(view: &View<'_>, asked: &Asked, kind: PolicyKind) -> Result<Work, 
     let name = find(view, asked, kind)?.name.clone();
     let command = CatalogCommand::DeletePolicy { vhost: asked.vhost().to_owned(), name, kind };
     Ok(Work::Change { commands: vec![command], reply: Reply::done() })
+}
+
+/// What a policy would change, if it were put now.
+pub(super) fn foresee(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let (vhost, name) = (asked.vhost(), asked.part("policy"));
+    let found = view.catalog.vhost(vhost).ok_or(Problem::NotFound)?;
+    let command = set(vhost, name, PolicyKind::User, &asked.object()?)?;
+    view.catalog.check(&command).map_err(|refusal| Problem::Bad(refusal.to_string()))?;
+    let CatalogCommand::PutPolicy { spec, .. } = &command else { return Err(Problem::NotFound) };
+    let Foreseen { matches, changes } = Foreseen::of(found, name, PolicyKind::User, spec);
+    let definitions = |governed: Option<&Governed>, is_new: bool| {
+        let new = is_new.then_some((name, &spec.definition));
+        queues::policy_definition(view.catalog, vhost, governed, new)
+    };
+    let shown = changes.iter().take(FORESEEN_QUEUES_MAX).map(|change| {
+        let PolicyChange { queue, before, after } = change;
+        let of = |governed: Option<&Governed>| governed.and_then(|it| it.policy.clone());
+        json!({
+            "queue": queue.name,
+            "policy": { "before": of(*before), "after": of(after.as_deref()) },
+            "definition": {
+                "before": definitions(*before, false),
+                "after": definitions(after.as_deref(), true),
+            },
+        })
+    });
+    Ok(Work::answer(json!({
+        "queue_count": matches,
+        "change_count": changes.len(),
+        "changes": shown.collect::<Vec<Value>>(),
+    })))
 }

@@ -4,12 +4,13 @@ use broker::rate;
 use client::QueueSpec;
 use cluster::DescribedQueue;
 use machine::{
-    Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueuePause, QueueStatus,
-    QueueType, SessionOwner,
+    Arguments, Catalog, Governed, GroupId, NodeId, PolicyKind, Queue, QueueId, QueuePause,
+    QueueStatus, QueueType, SessionOwner,
 };
 use serde_json::{Map, Value, json};
 
 use crate::asked::Asked;
+use crate::fronts::{Front, Merged};
 use crate::history::samples::Ranges;
 use crate::node::{View, name_of};
 use crate::page::Shape;
@@ -79,6 +80,7 @@ pub(crate) struct Said<'a> {
     pub(crate) leader: NodeId,
     pub(crate) status: &'a QueueStatus,
     pub(crate) rates: PerSecond,
+    pub(crate) front: Front,
     /// What it says only if it is asked for this queue.
     pub(crate) more: Option<&'a DescribedQueue>,
 }
@@ -94,7 +96,8 @@ pub(crate) fn shown(catalog: &Catalog, queue: &Queue, said: Option<&Said<'_>>) -
         "type": queue.queue_type().name(),
         "policy": queue.governed().and_then(|governed| governed.policy.clone()),
         "operator_policy": queue.governed().and_then(|governed| governed.operator_policy.clone()),
-        "effective_policy_definition": policy_definition(catalog, &queue.vhost, queue.governed()),
+        "effective_policy_definition":
+            policy_definition(catalog, &queue.vhost, queue.governed(), None),
         "state": if said.is_some() { "running" } else { "down" },
     }) else {
         return Value::Null;
@@ -133,6 +136,23 @@ fn partitions(catalog: &Catalog, queue: &Queue) -> Value {
     shown.collect()
 }
 
+/// Adds how each partition of a queue stands, where there are several.
+pub(crate) fn add_partitions(
+    queue: &Queue,
+    parts: &[Option<QueueStatus>],
+    fronts: &Merged,
+    fields: &mut Map<String, Value>,
+) {
+    let Some(Value::Array(partitions)) = fields.get_mut("partitions") else { return };
+    let ids = queue.partitions().map(|partition| partition.queue);
+    for ((shown, id), status) in partitions.iter_mut().zip(ids).zip(parts) {
+        let Some(status) = status else { continue };
+        shown["messages_ready"] = status.ready.into();
+        shown["messages_unacknowledged"] = status.unsettled.into();
+        shown["oldest_ready_at"] = fronts.of_partition(id, status.ready).oldest_ready_ms.into();
+    }
+}
+
 /// The rates that hold for a queue now, as they are written. `None`: it has none.
 fn rates(queue: &Queue) -> Option<Value> {
     let rates = queue.features().map(|features| features.rates).filter(|rates| !rates.is_none())?;
@@ -157,8 +177,14 @@ fn is_larger(before: &Value, now: &Value) -> bool {
     rates.is_some_and(|(before, now)| before.slower(now) == before)
 }
 
-/// What the policies of a queue say together, as they were given.
-fn policy_definition(catalog: &Catalog, vhost: &str, governed: Option<&Governed>) -> Value {
+/// What the policies of a queue say together, as they were given; `new` is a policy of the user's kind that is not there
+/// yet.
+pub(super) fn policy_definition(
+    catalog: &Catalog,
+    vhost: &str,
+    governed: Option<&Governed>,
+    new: Option<(&str, &Arguments)>,
+) -> Value {
     let (Some(governed), Some(vhost)) = (governed, catalog.vhost(vhost)) else {
         return json!({});
     };
@@ -166,12 +192,11 @@ fn policy_definition(catalog: &Catalog, vhost: &str, governed: Option<&Governed>
         [(PolicyKind::User, &governed.policy), (PolicyKind::Operator, &governed.operator_policy)];
     let mut all = Map::new();
     for (kind, name) in named {
-        let policy = name.as_ref().and_then(|name| vhost.policy(kind, name));
-        let Some(Value::Object(fields)) =
-            policy.map(|policy| arguments::shown(&policy.spec.definition))
-        else {
-            continue;
-        };
+        let Some(name) = name else { continue };
+        let new = new.filter(|(new, _)| kind == PolicyKind::User && new == name);
+        let known = || vhost.policy(kind, name).map(|policy| &policy.spec.definition);
+        let definition = new.map(|(_, definition)| definition).or_else(known);
+        let Some(Value::Object(fields)) = definition.map(arguments::shown) else { continue };
         for (name, value) in fields {
             // Of two limits the smaller counts.
             if !all.get(&name).is_some_and(|before| is_larger(before, &value)) {
@@ -199,7 +224,7 @@ pub(super) fn defined(queue: &Queue) -> Value {
 }
 
 fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Value> {
-    let Said { leader, status, rates, more } = said;
+    let Said { leader, status, rates, front, more } = said;
     let counters = &status.counters;
     let voters: &[NodeId] = match (more, queue.node) {
         (_, Some(_)) => &[],
@@ -210,6 +235,8 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
         true => vec![name_of(*leader)],
         false => voters.iter().copied().map(name_of).collect(),
     };
+    // Messages that were purged and can be brought back.
+    let withheld = more.and_then(|more| more.queue.withheld);
     let counted = json!({
         "node": name_of(*leader),
         "leader": name_of(*leader),
@@ -218,7 +245,8 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
         "messages_ready": status.ready,
         "messages_unacknowledged": status.unsettled,
         "consumers": status.consumers,
-        "message_bytes_ready": more.and_then(|more| more.queue.ready_bytes),
+        "message_bytes_ready": more.and_then(|more| more.queue.ready_bytes).or(front.ready_bytes),
+        "oldest_ready_at": front.oldest_ready_ms,
         "message_stats": {
             "publish": counters.enqueued,
             "publish_details": { "rate": rates.published },
@@ -233,6 +261,8 @@ fn counted(catalog: &Catalog, queue: &Queue, said: &Said<'_>) -> Map<String, Val
             "leaving": status.leaving,
             "published_bytes": counters.enqueued_bytes,
             "purged": counters.purged,
+            "withheld": withheld.map(|(count, _)| count),
+            "withheld_until": withheld.map(|(_, until_ms)| until_ms),
             "dropped": counters.dropped,
             "dead_lettered": counters.dead_lettered,
             "passed_over": counters.passed_over,
@@ -312,11 +342,4 @@ pub(super) fn act(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         "sync" | "cancel_sync" => Ok(Work::Answer(Reply::done())),
         other => Err(Problem::Bad(format!("there is no action '{other}'"))),
     }
-}
-
-pub(super) fn purge(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let name = asked.part("queue").to_owned();
-    view.catalog.queue(asked.vhost(), &name).ok_or(Problem::NotFound)?;
-    let (vhost, step) = (asked.vhost().to_owned(), Step::Purge { name });
-    Ok(Work::Client { vhost, step, reply: Reply::done() })
 }

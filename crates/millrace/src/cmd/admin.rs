@@ -12,10 +12,12 @@
 
 mod address;
 mod api;
+mod assignment;
 mod audit;
 mod backup;
 mod bindings;
 mod check;
+mod chosen;
 mod clients;
 mod column;
 mod context;
@@ -37,6 +39,7 @@ mod permissions;
 mod policies;
 mod private_file;
 mod problems;
+mod purges;
 mod queues;
 mod rabbitmq;
 mod reconcile;
@@ -77,16 +80,19 @@ pub(crate) enum Command {
     Queues(Box<InVhost<queues::Command>>),
     /// Drop the messages of queues that no consumer holds
     #[command(after_help = queues::EXAMPLES)]
-    Purge(Box<queues::PurgeArgs>),
+    Purge(Box<purges::PurgeArgs>),
+    /// Bring back what was purged with `--undo-for`, while its time lasts
+    #[command(after_help = queues::EXAMPLES)]
+    Unpurge(Box<chosen::OfQueues>),
     /// Delete queues with their messages
     #[command(after_help = queues::EXAMPLES)]
     Delete(Box<queues::DeleteArgs>),
     /// Give consumers nothing of queues until they are resumed; publishers go on
     #[command(after_help = pauses::EXAMPLES)]
-    Pause(Box<pauses::Args>),
+    Pause(Box<chosen::OfQueues>),
     /// Let consumers have messages of paused queues again
     #[command(after_help = pauses::EXAMPLES)]
-    Resume(Box<pauses::Args>),
+    Resume(Box<chosen::OfQueues>),
     /// Set subscriptions of streams to another place, and copy a part of a stream into a queue
     #[command(after_help = streams::EXAMPLES)]
     Stream(Box<streams::Args>),
@@ -178,8 +184,11 @@ pub(crate) fn run(command: Command, cli: fn() -> clap::Command) -> ExitCode {
             with(&args.login.clone(), async |session| queues::run(session, *args).await)
         }
         Command::Purge(args) => with(&args.login.clone(), async |session| {
-            queues::purge(session, args.vhost.name(), args.purge).await
+            purges::purge(session, args.vhost.name(), args.purge).await
         }),
+        Command::Unpurge(args) => {
+            with(&args.login.clone(), async |session| purges::unpurge(session, *args).await)
+        }
         Command::Delete(args) => with(&args.login.clone(), async |session| {
             queues::delete(session, args.vhost.name(), args.delete).await
         }),

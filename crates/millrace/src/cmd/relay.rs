@@ -26,7 +26,7 @@ Examples:
   millrace relay run --config relay.toml --exchange events --routing-key '{type}' --order key --key-column tenant
   millrace relay run --preset debezium --source wal";
 
-/// Publish the rows of a PostgreSQL outbox table to a broker, and maintain the table
+/// Publish the rows of an outbox table (PostgreSQL, MariaDB, MySQL) to a broker, and maintain the table
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

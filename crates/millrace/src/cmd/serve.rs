@@ -258,6 +258,7 @@ fn serve(
         peers: listen.map(str::to_owned),
     };
     let api = Api::new(cluster.clone(), Arc::clone(&broker), tls.clone());
+    api.companions_are(config.companions.clone());
     let serving = Serving {
         config,
         is_new,

@@ -175,6 +175,7 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Delivered(_)
                     | Told::Got { .. }
                     | Told::Purged { .. }
+                    | Told::Withheld { .. }
                     | Told::Status { .. }
                     | Told::Described { .. }
                     | Told::Peeked { .. }
@@ -185,6 +186,7 @@ async fn change(cluster: &ClusterHandle, command: CatalogCommand) -> Result<(), 
                     | Told::Cancelled { .. }
                     | Told::SessionEnded { .. }
                     | Told::Alarms(_)
+                    | Told::Elected { .. }
                     | Told::Stopping => {}
                 }
             }

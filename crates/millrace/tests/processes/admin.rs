@@ -288,6 +288,16 @@ async fn messages(operated: &Operated) {
     assert!(books.contains(&format!("\n  orders of vhost shop: 3 came = {open}\n")), "{books}");
     let dry = operated.run(&["purge", "orders", "-p", "shop", "--dry-run"]);
     assert!(dry.out.contains("3 messages that are ready"), "{}", dry.out);
+    let told = operated.told(&["purge", "orders", "-p", "shop", "--undo-for", "60"]);
+    assert!(told.contains("purged queue orders of vhost shop"), "{told}");
+    let back = operated.run(&["unpurge", "orders", "-p", "shop"]);
+    assert_eq!((back.code, back.err.contains("3 messages come back")), (0, true), "{}", back.err);
+    assert_eq!(back.out, "brought back 3 messages of queue orders of vhost shop\n");
+    let why = operated.refused(1, &["unpurge", "orders", "-p", "shop"]);
+    assert!(why.contains("nothing was left to bring back"), "{why}");
+    let said = operated.run(&["unpurge", "orders", "-p", "shop", "--json"]);
+    let told: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &told["items"][0]["brought_back"]), (1, &json!(0)), "{told}");
     let purged = operated.json(&["purge_queue", "-p", "shop", "orders"]);
     assert_eq!(
         (&purged["action"], &purged["dry_run"], &purged["items"][0]["messages_ready"]),
@@ -671,4 +681,73 @@ async fn deletions(operated: &Operated) {
     assert_eq!(dry["items"][0], json!({ "name": "shop", "queues": 1, "messages": 0 }));
     operated.told(&["delete_vhost", "shop"]);
     assert_eq!(operated.json(&["vhosts"])["count"], 1);
+}
+
+/// What answers as RabbitMQ does: it takes `undo_ms` for nothing, and knows no `/api/millrace`. Ends once nobody asks any
+/// more, with what it was asked.
+fn another_broker(listener: &TcpListener, knows_undo: bool) -> Vec<String> {
+    let mut asked = Vec::new();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut request = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        let count = stream.read(&mut bytes).unwrap_or(0);
+        if count == 0 {
+            return asked;
+        }
+        request.extend_from_slice(&bytes[..count]);
+        if !request.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let line = String::from_utf8_lossy(&std::mem::take(&mut request)).into_owned();
+        let line = line.lines().next().unwrap().to_owned();
+        let unpurge = json!({ "paths": { "/millrace/queues/{vhost}/{queue}/unpurge": {} } });
+        let (status, body) = match line.split_once(' ').unwrap() {
+            ("GET", path) if path.contains("openapi.json") && knows_undo => {
+                ("200 OK", unpurge.to_string())
+            }
+            ("GET", path) if path.contains("openapi.json") => {
+                ("404 Not Found", "<html>Not found</html>".to_owned())
+            }
+            ("GET", _) => ("200 OK", json!({ "name": "orders", "messages_ready": 3 }).to_string()),
+            _ => ("204 No Content", String::new()),
+        };
+        asked.push(line);
+        let length = body.len();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_broker_that_knows_no_undo_is_not_asked_to_purge_as_if_it_did() {
+    for (knows_undo, words, purges) in [
+        (false, &["purge", "orders", "--undo-for", "60"][..], 0),
+        // Another one answers behind a load balancer.
+        (true, &["purge", "orders", "--undo-for", "60"][..], 1),
+        (false, &["purge", "orders"][..], 1),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let broker = std::thread::spawn(move || another_broker(&listener, knows_undo));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        command.args(words).env("MILLRACE_HTTP_URL", &url).env("XDG_CONFIG_HOME", "/nowhere");
+        let said = Said::of(&command.output().unwrap());
+        let asked = broker.join().unwrap();
+        let purged = asked.iter().filter(|line| line.starts_with("DELETE")).count();
+        assert_eq!(purged, purges, "{words:?}: {asked:?}");
+        match words.len() {
+            2 => {
+                assert_eq!((said.code, said.out.as_str()), (0, "purged queue orders of vhost /\n"))
+            }
+            _ if knows_undo => {
+                assert_eq!(said.code, 1, "{}", said.out);
+                assert!(said.err.contains("is purged for good"), "{}", said.err);
+            }
+            _ => {
+                assert_eq!(said.code, 1, "{}", said.out);
+                assert!(said.err.contains("nothing was purged"), "{}", said.err);
+            }
+        }
+    }
 }

@@ -147,7 +147,10 @@ async fn publish(
     }
 }
 
-/// Takes slower than others publish.
+/// So many stay in a queue while it is consumed.
+const LEFT: u64 = 100;
+
+/// Takes slower than others publish, however slow these are.
 async fn consume(
     url: Url,
     queue: usize,
@@ -157,11 +160,18 @@ async fn consume(
 ) {
     let how = ConsumerOptions { prefetch: 20, ..ConsumerOptions::default() };
     let mut consumer = Consumer::open(&url, &Options::named("load"), name, how).await.unwrap();
+    let mut taken = 0;
     while !stop.load(Ordering::Relaxed) {
+        let published = seen.lock().unwrap().published.get(&queue).copied().unwrap_or(0);
+        if published < taken + LEFT {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            continue;
+        }
         let next = tokio::time::timeout(Duration::from_millis(100), consumer.next()).await;
         let Ok(delivery) = next else { continue };
         let delivery = delivery.unwrap();
-        seen.lock().unwrap().acked.insert((queue, number(&delivery.body)));
+        taken = number(&delivery.body);
+        seen.lock().unwrap().acked.insert((queue, taken));
         consumer.settle(delivery.tag, Outcome::Done).unwrap();
         consumer.flush().await.unwrap();
         tokio::time::sleep(Duration::from_millis(3)).await;

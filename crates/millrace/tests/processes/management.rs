@@ -7,18 +7,26 @@
 
 mod audit;
 mod cluster;
+mod companions;
 mod console;
 mod definitions;
 mod events;
 mod explain;
+mod held;
 mod live;
 mod locks;
+mod marks;
 mod pause;
+mod pause_consumer;
 mod peek;
+mod positions;
+mod rates;
 mod retry;
 mod rules;
 mod seen;
+mod single_active;
 mod traces;
+mod unpurge;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -221,12 +229,17 @@ fn every_route_refuses_whom_it_must() {
                 assert_eq!(status(secret(user), &own), 401, "{what}: {user}");
             }
         }
-        let of_nodes =
-            ["/millrace/history", "/millrace/history/nodes/{node}", "/millrace/reconcile"];
+        let of_nodes = [
+            "/millrace/history",
+            "/millrace/history/nodes/{node}",
+            "/millrace/marks",
+            "/millrace/reconcile",
+        ];
         if of_nodes.contains(&path) {
             assert_eq!(status(secret("manager"), &own), 401, "{what}: who sees no nodes");
         }
-        if path.starts_with("/policies/{vhost}") || path.ends_with("/pause") {
+        let is_pause = path.contains("{vhost}") && path.ends_with("/pause");
+        if path.starts_with("/policies/{vhost}") || is_pause {
             assert_ne!(status(secret("maker"), &own), 401, "{what}: who makes policies");
             assert_eq!(status(secret("maker"), &filled(path, "foreign")), 401, "{what}: elsewhere");
             assert_eq!(status(secret("manager"), &own), 401, "{what}: who makes none");

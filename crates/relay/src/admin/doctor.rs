@@ -76,6 +76,14 @@ pub fn judge(config: &Config, facts: &Facts) -> Report {
     Report { findings }
 }
 
+/// What there is to say of rows that wait or have failed, whichever database they are in.
+pub(crate) fn judge_rows(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
+    rows::pending(config, facts, findings);
+    rows::failures(config, facts, findings);
+}
+
+pub(crate) use server::broker_tls;
+
 fn is_poll(config: &Config) -> bool {
     config.source == Source::Poll
 }

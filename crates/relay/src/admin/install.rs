@@ -13,6 +13,7 @@ use std::fmt;
 use serde::Deserialize;
 
 pub use columns::check_columns;
+pub(crate) use columns::{Role, names, role};
 pub use partitions::{Every, Partitions};
 
 use crate::admin::finding::{Finding, Report};
@@ -97,15 +98,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn step(&mut self, why: impl Into<String>, sql: impl Into<String>) {
+    pub(crate) fn step(&mut self, why: impl Into<String>, sql: impl Into<String>) {
         self.steps.push(Step { why: why.into(), sql: sql.into(), is_alone: false });
     }
 
-    fn alone(&mut self, why: impl Into<String>, sql: impl Into<String>) {
+    pub(crate) fn alone(&mut self, why: impl Into<String>, sql: impl Into<String>) {
         self.steps.push(Step { why: why.into(), sql: sql.into(), is_alone: true });
     }
 
-    fn tell(&mut self, finding: Finding) {
+    pub(crate) fn tell(&mut self, finding: Finding) {
         self.report.findings.push(finding);
     }
 

@@ -37,6 +37,20 @@ pub struct Purge {
     pub rate_max: Option<u32>,
 }
 
+/// What was done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    pub rows: u64,
+    /// Blocks walked, of all; for dead rows: 0.
+    pub blocks: (u64, u64),
+    /// Keys whose dead rows went, and whose later rows go on.
+    pub keys: u64,
+    /// Partitions dropped.
+    pub partitions: Vec<String>,
+    /// Partitions that are old and were kept, and why.
+    pub kept: Vec<(String, String)>,
+}
+
 impl Purge {
     /// How long to wait after `rows` rows and `elapsed` since the start.
     pub fn wait(&self, rows: u64, elapsed: Duration) -> Duration {

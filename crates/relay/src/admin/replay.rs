@@ -3,6 +3,8 @@
 //! Every form has one and the same parameter list, so that a choice is data and never text: outbox, ids, since,
 //! until, reason, a pattern for the error, where the batch before ended.
 
+use serde::Deserialize;
+
 use super::ids::is_among;
 use crate::config::{Config, OnSuccess, Order, Source};
 use crate::sql::{Table, literal, quoted};
@@ -40,6 +42,22 @@ impl Choice {
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What would be brought back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Counted {
+    pub count: i64,
+    pub example: Option<String>,
+    pub error: Option<String>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    pub rows: u64,
+    /// Chosen, and nowhere to be found: deleted from the outbox by somebody, and not stored.
+    pub gone: u64,
 }
 
 /// The statements of one kind of replay.

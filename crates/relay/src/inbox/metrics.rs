@@ -163,6 +163,22 @@ impl Watched for Metrics {
     fn problem(&self) -> Option<String> {
         Self::problem(self).map(str::to_owned)
     }
+
+    fn status(&self) -> Option<String> {
+        let problem = Self::problem(self);
+        let status = serde_json::json!({
+            "kind": "inbox",
+            "is_ready": problem.is_none(),
+            "problem": problem,
+            "is_standby": self.standby.get() > 0,
+            "stored": self.stored.get(),
+            "duplicates": self.duplicates.get(),
+            "rejected": self.rejected.get(),
+            "unacked": self.unacked.get(),
+            "queued": self.queued.get(),
+        });
+        Some(status.to_string())
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +203,9 @@ mod tests {
         ] {
             assert!(text.contains(line), "`{line}` is not in\n{text}");
         }
+        let status: serde_json::Value =
+            serde_json::from_str(&Watched::status(&metrics).expect("it has one")).expect("JSON");
+        assert_eq!((&status["kind"], &status["stored"]), (&"inbox".into(), &9.into()));
     }
 
     #[test]

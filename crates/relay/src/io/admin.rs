@@ -7,17 +7,23 @@ mod doctor;
 mod install;
 mod purge;
 mod replay;
+mod session;
 mod status;
 
 use serde::de::DeserializeOwned;
-pub use tokio_postgres::Client;
+use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
-pub use doctor::examine;
-pub use install::{find, install};
-pub use purge::{Purged, drop_partitions, purge};
-pub use replay::{Counted, Replay, Replayed, ago, time};
-pub use status::look;
+pub use crate::admin::purge::Purged;
+pub use crate::admin::replay::{Counted, Replayed};
+pub use session::{Replay, Session};
+
+use replay::{ago, time};
+use status::look;
+
+use doctor::examine;
+use install::{find, install};
+use purge::{drop_partitions, purge};
 
 use super::postgres::database;
 use crate::admin::Shape;

@@ -1,9 +1,10 @@
 //! The shell of the poll source: workers, each a connection to the database, one to the broker, and a core.
 
 mod batch;
-mod failures;
+pub(super) mod failures;
 mod fetch;
 mod lanes;
+pub(super) mod late;
 mod mark;
 mod monitor;
 mod worker;
@@ -19,6 +20,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use self::failures::Failures;
+use self::late::Late;
 use super::postgres::{Database, POOLER, database, words};
 use super::table::{find_table, prepare_companion, warn_of_row_security};
 use crate::admin::install::index;
@@ -28,10 +30,6 @@ use crate::mapping::Layout;
 use crate::metrics::Metrics;
 use crate::sql::{BYTES, Fetch, Statements, Table};
 
-/// For how long a confirm that came too late is remembered. Not for ever: the row may be replayed.
-const LATE_FOR: Duration = Duration::from_secs(60);
-/// How many are.
-const LATE_MAX: usize = 100_000;
 /// For how long batches are written apart after one could not be written as a whole.
 const APART_FOR: Duration = Duration::from_secs(30);
 /// A fetch that takes longer is worth a word.
@@ -48,11 +46,13 @@ pub(super) struct Shared {
     /// Where the next fetch begins; held during a fetch, so that each begins where the last one ended.
     pub(super) scan: Mutex<Scan>,
     failures: Arc<Failures>,
-    /// Rows whose confirm came after their batch was given back, and when.
-    late: std::sync::Mutex<BTreeMap<(u64, String), Instant>>,
+    /// Rows whose confirm came after their batch was given back.
+    pub(super) late: Late,
     /// When some row's data last kept a batch from being written down.
     apart: std::sync::Mutex<Option<Instant>>,
     has_been_slow: AtomicBool,
+    /// Some worker has marked a row.
+    has_marked: AtomicBool,
     pub(super) nudge: Notify,
 }
 
@@ -79,27 +79,6 @@ impl Shared {
         &self.layout
     }
 
-    /// The broker has taken the message of row `id`, but too late for its batch: it need not be published again soon.
-    pub(super) fn note_late(&self, place: u64, id: String) {
-        let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if late.len() >= LATE_MAX {
-            late.retain(|_, at| at.elapsed() < LATE_FOR);
-        }
-        if late.len() < LATE_MAX {
-            late.insert((place, id), Instant::now());
-        }
-    }
-
-    pub(super) fn has_late(&self) -> bool {
-        !self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty()
-    }
-
-    /// Whether row `id` was confirmed too late a moment ago; counts once.
-    pub(super) fn take_late(&self, place: u64, id: &str) -> bool {
-        let mut late = self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        late.remove(&(place, id.to_owned())).is_some_and(|at| at.elapsed() < LATE_FOR)
-    }
-
     /// Some row's data kept a batch from being written down: that row is to be found.
     pub(super) fn write_apart(&self) {
         let mut apart = self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -117,27 +96,19 @@ impl Shared {
         if took > SLOW && !self.has_been_slow.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 ?took,
-                "looking for rows is slow: no index for it, dead rows that nothing may remove, or a busy database. \
-                 `millrace relay doctor` finds out"
+                "fetching rows is slow: there is no index, VACUUM cannot remove dead tuples, or the database is busy. \
+                 `millrace relay doctor` finds out which"
             );
         }
     }
 }
 
-/// Drains the table until `stop` says so.
-///
-/// # Errors
-/// What is wrong at the start (settings, table, privileges, database or broker not there), and what turns up later
-/// that no waiting can mend. Losses after the start are waited out.
-pub async fn run_poll(
+/// Drains the table of a PostgreSQL until `stop` says so.
+pub(super) async fn run_poll(
     config: Config,
     metrics: Metrics,
     stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let problems = config.problems();
-    if !problems.is_empty() {
-        return Err(Error::setup(problems.join("; ")));
-    }
     let database = Database::parse(&config.database)?;
     let client = database.connect("millrace-relay").await?;
     refuse_pooler(&database, &client).await?;
@@ -164,9 +135,10 @@ pub async fn run_poll(
         metrics,
         scan: Mutex::new(Scan { after: None, head_at: now, head_took: Duration::ZERO }),
         failures: Arc::default(),
-        late: std::sync::Mutex::default(),
+        late: Late::default(),
         apart: std::sync::Mutex::default(),
         has_been_slow: AtomicBool::new(false),
+        has_marked: AtomicBool::new(false),
         nudge: Notify::new(),
         config,
     });
@@ -257,10 +229,10 @@ async fn check_privileges(
     let checks: [(&str, String, &[&(dyn ToSql + Sync)]); 6] = [
         ("reading and locking rows", fetch, &[]),
         ("marking rows", statements.mark(), &[rows]),
-        ("setting dead rows aside", statements.bury(), &[rows, &ids]),
+        ("setting dead rows aside", statements.move_to_dead(), &[rows, &ids]),
         ("reading failures", statements.attempts(), &[&ids]),
         ("writing failures", statements.fail(), &failures),
-        ("forgetting failures", statements.absolve(), &[&ids]),
+        ("forgetting failures", statements.clear_failures(), &[&ids]),
     ];
     client.batch_execute("BEGIN").await.map_err(|error| database("checking privileges", &error))?;
     for (doing, sql, parameters) in checks {
@@ -284,7 +256,7 @@ async fn check_privileges(
         // The data of some row may refuse it, which is dealt with when it is that row's turn.
         let tried = client.query_opt(&sql, &[]).await.unwrap_or_default();
         if tried.is_some_and(|row| row.get::<_, Option<bool>>(0) == Some(true)) {
-            return Err(Error::setup(mark::still_waits(&config.mapping)));
+            return Err(Error::setup(config.mapping.still_waits()));
         }
     }
     client.batch_execute("ROLLBACK").await.map_err(|error| database("checking privileges", &error))

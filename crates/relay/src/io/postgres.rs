@@ -284,7 +284,7 @@ where
 }
 
 /// The URL without what tokio-postgres does not know, and that.
-fn split_tls_options(url: &str) -> (String, Vec<(String, String)>) {
+pub(super) fn split_tls_options(url: &str) -> (String, Vec<(String, String)>) {
     let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), Vec::new()) };
     let mut kept = Vec::new();
     let mut options = Vec::new();

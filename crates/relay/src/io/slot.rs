@@ -4,7 +4,6 @@
 //! A session ends with whatever connection to the database ends, and begins again from what was written down as done:
 //! what was unconfirmed is published again. The broker may come and go within a session.
 
-mod broker;
 mod failures;
 mod log;
 mod records;
@@ -19,6 +18,7 @@ use client::{Backoff, Chance};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+use super::broker::Broker;
 use super::poll::refuse_pooler;
 use super::postgres::Database;
 use super::table::{find_table, prepare_companion, warn_of_row_security};
@@ -29,7 +29,6 @@ use crate::progress::{CommitTime, Reached};
 use crate::slot::{self, History, Plan, check_name};
 use crate::sql::Table;
 use crate::stream::{Start, Stream};
-use broker::Broker;
 use failures::Failures;
 use log::Log;
 use records::Names;
@@ -100,10 +99,14 @@ pub async fn run_slot(
         if !error.is_temporary() {
             return Err(error);
         }
-        tracing::warn!(%error, "it is tried again from what was confirmed");
         relay.metrics.released.inc();
         attempt = if start.elapsed() > backoff.longest { 0 } else { attempt + 1 };
         let delay = backoff.delay(attempt, chance.next_bits());
+        tracing::warn!(
+            %error,
+            "reading the log was interrupted; going on from the last confirmed row in {} ms",
+            delay.as_millis()
+        );
         if relay.pause(delay).await {
             return Ok(());
         }
@@ -333,8 +336,8 @@ impl Relay {
             tracing::warn!(
                 slot,
                 %confirmed,
-                "what was done before is written down for another course of the database's log: it is read from where \
-                 the slot stands, and some rows are published again"
+                "the relay's record belongs to another timeline or server: reading from the slot's place, and publishing \
+                 some rows again"
             );
         }
         let log =
@@ -359,7 +362,7 @@ impl Relay {
         if let Error::SlotLost { text } = &error
             && let Err(failed) = records::note_lost(client, &self.names.slot, text).await
         {
-            tracing::warn!(%failed, "this is not written down: `millrace relay resync` may keep the slot");
+            tracing::warn!(%failed, "the lost slot cannot be recorded; `millrace relay resync` may keep the slot");
         }
         error
     }
@@ -403,7 +406,7 @@ impl Relay {
             Some(table) => {
                 let margin = MARGIN.as_micros() as i64;
                 let since = since.map(|since| since.saturating_sub(margin));
-                tracing::info!(table = %table.name, "publishing what the table holds already");
+                tracing::info!(table = %table.name, "publishing the rows that are in the table already");
                 let scan = Scan::begin(&client, &self.config, table, since).await?;
                 let (nowhere, from) = (Reached::default(), From::Scan(scan));
                 let session =
@@ -449,12 +452,14 @@ impl Relay {
         let name =
             table.map_or_else(|| self.config.mapping.table.clone(), |table| table.name.clone());
         let mut stream = Stream::new(&self.config, &name, start, Instant::now());
+        let (config, name) = (&self.config, "millrace relay, log".to_owned());
+        let broker = Broker::new(config, &self.metrics, name, config.window, self.seed);
         if let Some(table) = table {
             stream = stream.knowing(table);
         }
         Ok(Session {
             stream,
-            broker: Broker::new(&self.config, &self.metrics, self.seed),
+            broker,
             client,
             names: self.names.clone(),
             history,

@@ -1,9 +1,11 @@
 //! Rows that failed before and are due: fetched from the failures, published again, and told to the database.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+
+use crate::publisher::{Row, RowSeq};
 
 /// A row among the failures that may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +21,10 @@ pub struct Due {
     pub stored_row: String,
 }
 
-/// Number of a retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RetrySeq(u64);
+/// Numbers of retries begin here: above all rows of the log.
+const FIRST: u64 = 1 << 63;
+/// A key of retries begins with it. No key of the log does: it is no UTF-8.
+const KEY_PREFIX: u8 = 0xff;
 
 /// A row that is tried again.
 #[derive(Debug)]
@@ -30,16 +33,30 @@ pub(super) struct Retry {
     pub(super) key: Option<String>,
     pub(super) attempts: u32,
     pub(super) age: Duration,
-    pub(super) row: Bytes,
+    /// Or why it cannot be read.
+    pub(super) row: Result<Bytes, String>,
+}
+
+impl Retry {
+    /// What keeps the order of retries of one key: rows of the log are withheld meanwhile.
+    pub(super) fn publishing_key(&self) -> Option<Bytes> {
+        let key = self.key.as_ref()?;
+        Some([&[KEY_PREFIX], key.as_bytes()].concat().into())
+    }
+
+    /// Whether a key of the publisher is one of retries.
+    pub(super) fn is_key_of_one(key: &[u8]) -> bool {
+        key.first() == Some(&KEY_PREFIX)
+    }
 }
 
 /// What was fetched and is not done.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    all: BTreeMap<RetrySeq, Retry>,
+    all: BTreeMap<RowSeq, Retry>,
     next: u64,
-    /// Rows of a key behind the one that is tried.
-    runs: BTreeMap<String, VecDeque<RetrySeq>>,
+    /// Their keys, also of those that are done.
+    keys: BTreeSet<Bytes>,
 }
 
 impl Retries {
@@ -48,56 +65,29 @@ impl Retries {
         self.all.is_empty()
     }
 
-    /// Adds a row; gives its number if it may be tried now, and is not behind another of its key.
-    pub(super) fn add(&mut self, retry: Retry) -> Option<RetrySeq> {
-        let seq = RetrySeq(self.next);
+    pub(super) fn add(&mut self, due: Due, row: Result<Bytes, String>) -> Row {
+        let Due { row_id, key, attempts, age, .. } = due;
+        let seq = RowSeq(FIRST + self.next);
         self.next += 1;
-        let key = retry.key.clone();
+        let bytes = row.as_ref().map_or(0, Bytes::len);
+        let retry = Retry { row_id, key, attempts, age, row };
+        let key = retry.publishing_key();
+        self.keys.extend(key.clone());
         self.all.insert(seq, retry);
-        let Some(key) = key else { return Some(seq) };
-        match self.runs.get_mut(&key) {
-            Some(run) => {
-                run.push_back(seq);
-                None
-            }
-            None => {
-                self.runs.insert(key, VecDeque::new());
-                Some(seq)
-            }
-        }
+        Row { seq, key, attempts, bytes }
     }
 
-    /// The row of a retry that is not done.
-    pub(super) fn row(&self, seq: RetrySeq) -> Option<&Bytes> {
-        self.all.get(&seq).map(|retry| &retry.row)
+    pub(super) fn get(&self, seq: RowSeq) -> Option<&Retry> {
+        if seq.0 < FIRST { None } else { self.all.get(&seq) }
     }
 
-    /// What is known of a retry that is not done.
-    pub(super) fn get(&self, seq: RetrySeq) -> Option<&Retry> {
-        self.all.get(&seq)
+    /// It is done, or stays where it is.
+    pub(super) fn remove(&mut self, seq: RowSeq) -> Option<Retry> {
+        if seq.0 < FIRST { None } else { self.all.remove(&seq) }
     }
 
-    /// It is confirmed, or failed and blocks nobody: it, and the next of its key.
-    pub(super) fn done(&mut self, seq: RetrySeq) -> Option<(Retry, Option<RetrySeq>)> {
-        let retry = self.all.remove(&seq)?;
-        let next = retry.key.as_ref().and_then(|key| {
-            let next = self.runs.get_mut(key)?.pop_front();
-            if next.is_none() {
-                self.runs.remove(key);
-            }
-            next
-        });
-        Some((retry, next))
-    }
-
-    /// It failed: the rest of its key stays where it is, untried.
-    pub(super) fn failed(&mut self, seq: RetrySeq) -> Option<Retry> {
-        let retry = self.all.remove(&seq)?;
-        if let Some(run) = retry.key.as_ref().and_then(|key| self.runs.remove(key)) {
-            for behind in run {
-                self.all.remove(&behind);
-            }
-        }
-        Some(retry)
+    /// The keys of all that was fetched.
+    pub(super) fn take_keys(&mut self) -> BTreeSet<Bytes> {
+        std::mem::take(&mut self.keys)
     }
 }

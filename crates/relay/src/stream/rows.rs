@@ -29,7 +29,7 @@ struct Place {
 
 /// Reads changes of one table.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct Decoder {
     table: TableName,
     layout: Layout,
     versions: Vec<Vec<Place>>,
@@ -41,7 +41,7 @@ pub(super) struct Rows {
     bytea: Vec<u8>,
 }
 
-impl Rows {
+impl Decoder {
     /// For `table`, with its schema.
     pub(super) fn new(mapping: &Mapping, table: &TableName) -> Self {
         let layout = mapping.layout();
@@ -122,7 +122,7 @@ impl Rows {
         Ok(Version(index as u32))
     }
 
-    /// Copies the columns of a row that [`Rows::change`] has taken.
+    /// Copies the columns of a row that [`Decoder::change`] has taken.
     pub(super) fn read(&mut self, version: Version, row: &[u8], out: &mut Fields) {
         self.spans.clear();
         self.spans.extend(pgoutput::columns(row));
@@ -175,9 +175,9 @@ mod tests {
 
     const COLUMNS: [&str; 4] = ["id", "content", "type", "occurred_on_utc"];
 
-    fn rows() -> Rows {
+    fn rows() -> Decoder {
         let mapping = Mapping::preset(Preset::OutboxMessages);
-        Rows::new(&mapping, &mapping.table)
+        Decoder::new(&mapping, &mapping.table)
     }
 
     /// The table as pgoutput describes it, under the number 7.

@@ -10,7 +10,57 @@ mod world;
 
 use world::{Options, World};
 
+use client::{PublishSeq, Verdict};
+
 use super::*;
+use crate::config::{OnDead, Pipeline};
+use crate::fields::Fields;
+use crate::publisher::Rows as _;
+
+/// What happens to the broker.
+#[derive(Clone, Debug)]
+enum Told {
+    BrokerReady,
+    BrokerLost,
+    BrokerSilent,
+    BrokerRefused { code: u16, text: String },
+    Published(PublishSeq),
+    Unfit(Fault),
+    Verdict(Verdict),
+}
+
+impl Stream {
+    fn tell(&mut self, now: Instant, told: Told, out: &mut Vec<Output>) {
+        let (publisher, rows) = self.publishing();
+        match told {
+            Told::BrokerReady => publisher.connected(),
+            Told::BrokerLost => publisher.lost(now, rows),
+            Told::BrokerSilent => publisher.silent(now),
+            Told::BrokerRefused { code, text } => publisher.closed(now, code, &text),
+            Told::Published(seq) => publisher.published(now, seq),
+            Told::Unfit(fault) => publisher.unfit(fault),
+            Told::Verdict(verdict) => publisher.verdict(now, verdict),
+        }
+        self.step(now, Input::Time, out);
+    }
+
+    /// The columns of the next row to publish.
+    fn offer(&mut self, now: Instant, fields: &mut Fields, out: &mut Vec<Output>) -> bool {
+        let offered = loop {
+            let Some(seq) = self.publisher.offer(now, &mut self.rows) else { break false };
+            match self.rows.read(seq) {
+                Ok(read) => fields.clone_from(read),
+                Err(fault) => {
+                    self.publisher.unfit(fault);
+                    continue;
+                }
+            }
+            break true;
+        };
+        self.step(now, Input::Time, out);
+        offered
+    }
+}
 
 /// Runs of each kind.
 const SEEDS: u64 = 50;
@@ -39,8 +89,11 @@ fn no_row_is_lost_whatever_dies_and_whatever_the_broker_says() {
 
 #[test]
 fn a_window_of_several_rows_of_a_key_loses_nothing_either() {
-    let options = Options { order: Order::Key, order_window: 3, ..Options::default() };
-    run(options, 0..SEEDS).expect("all promises hold");
+    for pipeline in [Pipeline::Repeat, Pipeline::Report] {
+        let options =
+            Options { order: Order::Key, pipeline, order_window: 3, ..Options::default() };
+        run(options, 0..SEEDS).expect("all promises hold");
+    }
 }
 
 #[test]
@@ -90,7 +143,7 @@ fn while_the_broker_is_away_nothing_is_due_at_once() {
     let later = now + Duration::from_secs(30);
     stream.step(later, Input::Time, &mut out);
     assert!(stream.deadline(later) > later);
-    stream.step(later, Input::BrokerReady, &mut out);
+    stream.tell(later, Told::BrokerReady, &mut out);
     assert_eq!(out, [Output::FetchDue]);
     stream.step(later, Input::Stop, &mut out);
     let end = later + Duration::from_secs(30);
@@ -105,7 +158,7 @@ fn begun(reached: Reached) -> Stream {
     let start = Start { reached, ..Start::default() };
     let now = Instant::now();
     let mut stream = Stream::new(&config, &config.mapping.table, start, now);
-    stream.step(now, Input::BrokerReady, &mut Vec::new());
+    stream.tell(now, Told::BrokerReady, &mut Vec::new());
     stream
 }
 
@@ -128,9 +181,9 @@ fn confirmed(stream: &mut Stream, count: u64) -> Vec<String> {
     for seq in (1..=count).map(PublishSeq) {
         assert!(stream.offer(now, &mut fields, &mut out), "there is another row");
         ids.push(fields.text(0).expect("a row has its id").to_owned());
-        stream.step(now, Input::Published(seq), &mut out);
+        stream.tell(now, Told::Published(seq), &mut out);
         let run = client::Run { first: seq, last: seq };
-        stream.step(now, Input::Verdict(Verdict::Confirmed(run)), &mut out);
+        stream.tell(now, Told::Verdict(Verdict::Confirmed(run)), &mut out);
     }
     ids
 }
@@ -182,7 +235,7 @@ fn rows_without_an_id_are_told_apart_where_they_were_written_at_one_place() {
     for _ in 0..3 {
         assert!(stream.offer(now, &mut fields, &mut out));
         let fault = Fault { reason: Reason::Broken, text: "it has no id".into() };
-        stream.step(now, Input::Unfit(fault), &mut out);
+        stream.tell(now, Told::Unfit(fault), &mut out);
     }
     let stored = out.iter().filter_map(|output| match output {
         Output::Store(failure) => Some(failure.row_id.as_str()),
@@ -239,7 +292,7 @@ fn rows_of_the_table_without_an_id_are_told_apart_from_one_portion_to_the_next()
         stream.step(now, Input::Commit { end: Lsn(0), at: None }, &mut out);
         assert!(stream.offer(now, &mut fields, &mut out));
         let fault = Fault { reason: Reason::Broken, text: "it has no id".into() };
-        stream.step(now, Input::Unfit(fault), &mut out);
+        stream.tell(now, Told::Unfit(fault), &mut out);
     }
     let names: BTreeSet<&str> = stored(&out).into_iter().map(|(id, _)| id).collect();
     assert_eq!(names.len(), 3, "{names:?}");
@@ -257,7 +310,7 @@ fn a_key_or_an_id_that_the_database_does_not_take_has_another_name_there_and_kee
         let now = Instant::now();
         let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
         let (mut out, mut fields) = (Vec::new(), Fields::default());
-        stream.step(now, Input::BrokerReady, &mut out);
+        stream.tell(now, Told::BrokerReady, &mut out);
         stream.step(now, Input::Begin { commit: Lsn(90), at: None }, &mut out);
         let arrive = |stream: &mut Stream, id: &str, out: &mut Vec<Output>| {
             let values = [Some(id.as_bytes()), Some(b"{}"), Some(name.as_bytes()), None];
@@ -268,7 +321,7 @@ fn a_key_or_an_id_that_the_database_does_not_take_has_another_name_there_and_kee
         arrive(&mut stream, &ids[0], &mut out);
         assert!(stream.offer(now, &mut fields, &mut out));
         let fault = Fault { reason: Reason::Unroutable, text: "no queue".into() };
-        stream.step(now, Input::Unfit(fault), &mut out);
+        stream.tell(now, Told::Unfit(fault), &mut out);
         // It waits for the first.
         arrive(&mut stream, &ids[1], &mut out);
         let [(first, Some(key)), (second, Some(same))] = stored(&out)[..] else {
@@ -295,7 +348,7 @@ fn with_rows(ids: &[&str], window: u32) -> Stream {
     config.attempts.max = 1;
     let (now, mut out) = (Instant::now(), Vec::new());
     let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
-    stream.step(now, Input::BrokerReady, &mut out);
+    stream.tell(now, Told::BrokerReady, &mut out);
     stream.step(now, Input::Begin { commit: Lsn(8), at: None }, &mut out);
     for id in ids {
         let row = crate::pgoutput::encode_row([Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None]);
@@ -311,14 +364,14 @@ fn published(stream: &mut Stream, now: Instant, first: u64) -> Vec<(PublishSeq, 
     while stream.offer(now, &mut fields, &mut out) {
         let seq = PublishSeq(first + all.len() as u64);
         all.push((seq, fields.text(0).expect("a row has its id").to_owned()));
-        stream.step(now, Input::Published(seq), &mut out);
+        stream.tell(now, Told::Published(seq), &mut out);
     }
     all
 }
 
 fn confirm(stream: &mut Stream, now: Instant, seq: PublishSeq) {
     let run = client::Run { first: seq, last: seq };
-    stream.step(now, Input::Verdict(Verdict::Confirmed(run)), &mut Vec::new());
+    stream.tell(now, Told::Verdict(Verdict::Confirmed(run)), &mut Vec::new());
 }
 
 /// A row among the failures whose time has come, `age` after it failed first.
@@ -330,7 +383,7 @@ fn due(row_id: &str, age: Duration) -> Due {
 /// What failed: the row, its reason, its attempts, and whether it is dead.
 fn failed(out: &[Output]) -> Vec<(&str, Option<Reason>, u32, bool)> {
     let failed = out.iter().filter_map(|output| match output {
-        Output::Store(it) | Output::Charge(it) => {
+        Output::Store(it) | Output::Retry(it) => {
             Some((it.row_id.as_str(), it.reason, it.attempts, it.next == NextAttempt::Never))
         }
         _ => None,
@@ -353,10 +406,10 @@ fn messages_that_are_never_confirmed_make_way_together_for_those_behind_them() {
     assert_eq!(published(&mut stream, now, 4), [(PublishSeq(4), "d".to_owned())]);
     now += Duration::from_secs(5);
     let mut out = Vec::new();
-    stream.step(now, Input::BrokerSilent, &mut out);
+    stream.tell(now, Told::BrokerSilent, &mut out);
     assert_eq!(failed(&out), [("a", UNANSWERED, 0, false), ("c", UNANSWERED, 0, false)]);
     stream.step(now, Input::Stored(2), &mut out);
-    stream.step(now, Input::BrokerReady, &mut out);
+    stream.tell(now, Told::BrokerReady, &mut out);
     now += Duration::from_secs(3);
     assert_eq!(published(&mut stream, now, 1), [(PublishSeq(1), "d".to_owned())]);
     confirm(&mut stream, now, PublishSeq(1));
@@ -372,8 +425,8 @@ fn a_window_that_nobody_answers_makes_way_when_it_was_tried_often_enough() {
         assert!(failed(&out).is_empty(), "it may be the broker, the {silence}th time");
         assert_eq!(published(&mut stream, now, 1).len(), 2);
         now += Duration::from_secs(240);
-        stream.step(now, Input::BrokerSilent, &mut out);
-        stream.step(now, Input::BrokerReady, &mut out);
+        stream.tell(now, Told::BrokerSilent, &mut out);
+        stream.tell(now, Told::BrokerReady, &mut out);
         now += Duration::from_secs(3);
     }
     assert_eq!(failed(&out), [("a", UNANSWERED, 0, false), ("b", UNANSWERED, 0, false)]);
@@ -391,12 +444,12 @@ fn what_nobody_answers_is_tried_later_and_later() {
         for _ in 0..3 {
             assert_eq!(published(&mut stream, now, 1).len(), 1);
             now += Duration::from_secs(300);
-            stream.step(now, Input::BrokerSilent, &mut out);
-            stream.step(now, Input::BrokerReady, &mut out);
+            stream.tell(now, Told::BrokerSilent, &mut out);
+            stream.tell(now, Told::BrokerReady, &mut out);
             now += Duration::from_secs(3);
         }
         waits.extend(out.iter().find_map(|output| match output {
-            Output::Charge(failure) => Some(failure.next),
+            Output::Retry(failure) => Some(failure.next),
             _ => None,
         }));
     }
@@ -416,8 +469,8 @@ fn a_row_at_which_the_connection_is_lost_is_found_and_charged_and_the_others_pas
         now += Duration::from_secs(3);
         for (seq, id) in published(&mut stream, now, 1) {
             if id == "row-05" {
-                stream.step(now, Input::BrokerLost, &mut out);
-                stream.step(now, Input::BrokerReady, &mut out);
+                stream.tell(now, Told::BrokerLost, &mut out);
+                stream.tell(now, Told::BrokerReady, &mut out);
                 break;
             }
             confirm(&mut stream, now, seq);
@@ -446,21 +499,21 @@ fn a_row_at_which_the_connection_is_lost_is_found_and_charged_and_the_others_pas
 }
 
 #[test]
-fn a_suspect_that_nobody_answers_steps_aside_at_once_and_is_none_any_more() {
+fn a_row_that_is_isolated_and_that_nobody_answers_makes_way_at_once() {
     let mut stream = with_rows(&["a", "b"], 2);
     let mut now = Instant::now();
     let mut out = Vec::new();
     for _ in 0..2 {
         assert_eq!(published(&mut stream, now, 1).len(), 2);
-        stream.step(now, Input::BrokerLost, &mut out);
-        stream.step(now, Input::BrokerReady, &mut out);
+        stream.tell(now, Told::BrokerLost, &mut out);
+        stream.tell(now, Told::BrokerReady, &mut out);
         now += Duration::from_secs(3);
     }
     assert_eq!(published(&mut stream, now, 1), [(PublishSeq(1), "a".to_owned())]);
     now += Duration::from_secs(31);
-    stream.step(now, Input::BrokerSilent, &mut out);
+    stream.tell(now, Told::BrokerSilent, &mut out);
     assert_eq!(failed(&out), [("a", UNANSWERED, 0, false)]);
-    stream.step(now, Input::BrokerReady, &mut out);
+    stream.tell(now, Told::BrokerReady, &mut out);
     now += Duration::from_secs(3);
     assert_eq!(published(&mut stream, now, 1), [(PublishSeq(1), "b".to_owned())]);
     // Tried again, it may be under way with others.
@@ -479,8 +532,8 @@ fn a_connection_that_is_lost_again_and_again_is_nobody_s_fault_while_nothing_pas
     for _ in 0..100 {
         now += Duration::from_secs(3);
         published(&mut stream, now, 1);
-        stream.step(now, Input::BrokerLost, &mut out);
-        stream.step(now, Input::BrokerReady, &mut out);
+        stream.tell(now, Told::BrokerLost, &mut out);
+        stream.tell(now, Told::BrokerReady, &mut out);
     }
     assert!(failed(&out).iter().all(|(_, _, attempts, is_dead)| *attempts == 0 && !is_dead));
 }
@@ -493,7 +546,7 @@ fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     let mut now = Instant::now();
     let mut stream = Stream::new(&config, &config.mapping.table, Start::default(), now);
     let (mut out, mut fields) = (Vec::new(), Fields::default());
-    stream.step(now, Input::BrokerReady, &mut out);
+    stream.tell(now, Told::BrokerReady, &mut out);
     stream.step(now, Input::Begin { commit: Lsn(8), at: None }, &mut out);
     for id in ["a", "b"] {
         let row = crate::pgoutput::encode_row([Some(id.as_bytes()), Some(b"{}"), Some(b"t"), None]);
@@ -502,15 +555,15 @@ fn a_message_that_is_never_confirmed_makes_way_for_those_behind_it() {
     stream.step(now, Input::Commit { end: Lsn(9), at: None }, &mut out);
     for seq in 1..=2 {
         assert!(stream.offer(now, &mut fields, &mut out));
-        stream.step(now, Input::Published(PublishSeq(seq)), &mut out);
+        stream.tell(now, Told::Published(PublishSeq(seq)), &mut out);
     }
     now += Duration::from_secs(1);
     let second = client::Run { first: PublishSeq(2), last: PublishSeq(2) };
-    stream.step(now, Input::Verdict(Verdict::Confirmed(second)), &mut out);
+    stream.tell(now, Told::Verdict(Verdict::Confirmed(second)), &mut out);
     assert_eq!(stream.confirmed(), Lsn(0));
     out.clear();
     now += Duration::from_secs(40);
-    stream.step(now, Input::BrokerSilent, &mut out);
+    stream.tell(now, Told::BrokerSilent, &mut out);
     let stored = out.iter().find_map(|output| match output {
         Output::Store(failure) => Some((failure.row_id.as_str(), failure.attempts)),
         _ => None,

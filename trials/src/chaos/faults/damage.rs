@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use wal::{FileDisk, inspect};
+
 use super::{Bite, World};
 use crate::chaos::Failure;
 use crate::chaos::bitflip::files_of;
@@ -16,6 +18,8 @@ use crate::workload::Chance;
 pub(in crate::chaos) const NAME: &str = "damage";
 /// Places that are tried until the node finds one of them.
 const TRIES: u32 = 8;
+/// What a log file holds at least for its middle to have been synced, as batches behind it say.
+const LOG_BYTES_MIN: u64 = 256 * 1024;
 /// The exit code of a node that cannot trust its disk.
 const STOPPED: i32 = 74;
 /// How long it may take to get from the others what it has set aside.
@@ -30,12 +34,16 @@ pub(super) fn one_replica(world: &mut World<'_>) -> Result<Bite, Failure> {
     let before = set_aside(&data)?;
     let mut flipped = Vec::new();
     if let Some(file) = any_of(files_of(&data, |name| name.starts_with("seg-"))?, world.chance) {
-        flipped.extend(flip(&file, world.chance)?);
+        let bytes = std::fs::read(&file)?;
+        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;
+        if used >= 4096 {
+            flipped.push(flip(&file, world.chance.within(used / 4, used / 2))?);
+        }
     }
     for _ in 0..TRIES {
-        let logs = files_of(&data, is_log)?;
-        let Some(file) = any_of(logs, world.chance) else { continue };
-        flipped.extend(flip(&file, world.chance)?);
+        if let Some((file, used)) = newest_log(&data)? {
+            flipped.push(flip(&file, world.chance.within(used / 2, used * 3 / 4))?);
+        }
         world.cluster.node(node).start()?;
         wait_mended(world.cluster, node)?;
         let count = set_aside(&data)?.saturating_sub(before);
@@ -69,9 +77,14 @@ pub(in crate::chaos) fn has_stopped(broker: &mut Broker) -> Result<bool, Failure
     Ok(broker.pid().is_none() && is_right && tail(&broker.setup.log).contains("seg-"))
 }
 
-/// Not one that was set aside.
-fn is_log(name: &str) -> bool {
-    name.ends_with(".wal") && !name.starts_with("damaged-")
+/// The newest log file that holds enough, and where its batches end. What lies in an older one may be of no use to
+/// any group any more, and its damage is then no loss.
+fn newest_log(data: &Path) -> Result<Option<(PathBuf, u64)>, Failure> {
+    let disk = FileDisk::existing(data)?;
+    let report = inspect(&disk, false)
+        .map_err(|error| Failure::Trial(format!("cannot look at {}: {error}", data.display())))?;
+    let newest = report.files.iter().rev().find(|file| file.used_bytes >= LOG_BYTES_MIN);
+    Ok(newest.map(|file| (data.join(&file.path), file.used_bytes)))
 }
 
 /// The node whose files are damaged in a run.
@@ -84,21 +97,15 @@ fn any_of(files: Vec<PathBuf>, chance: &mut Chance) -> Option<PathBuf> {
     files.into_iter().nth(index)
 }
 
-/// Changes some bytes in the middle of what a file holds. Gives back where.
-fn flip(path: &Path, chance: &mut Chance) -> Result<Option<String>, Failure> {
-    let bytes = std::fs::read(path)?;
-    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) as u64;
-    if used < 4096 {
-        return Ok(None);
-    }
-    let offset = chance.within(used / 4, used / 2);
-    let file = File::options().write(true).open(path)?;
-    let changed: Vec<u8> =
-        bytes[offset as usize..].iter().take(3).map(|byte| byte ^ 0x55).collect();
-    file.write_all_at(&changed, offset)?;
+/// Changes some bytes of a file. Gives back where.
+fn flip(path: &Path, offset: u64) -> Result<String, Failure> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut bytes = [0; 3];
+    file.read_exact_at(&mut bytes, offset)?;
+    file.write_all_at(&bytes.map(|byte| byte ^ 0x55), offset)?;
     file.sync_all()?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(Some(format!("{name} changed at {offset}")))
+    Ok(format!("{name} changed at {offset}"))
 }
 
 /// How many files a node has set aside because of damage.

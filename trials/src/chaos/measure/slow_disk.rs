@@ -66,7 +66,19 @@ pub(super) fn measure(
         let (generator, queue, pids) = (options.broker.as_path(), PREFIX, pids.as_slice());
         let (publish, consume) = (address, address);
         let (queues, body_bytes, rate) = (1, 1024, RATE);
-        Load { generator, queue, queues, body_bytes, publish, consume, rate, seconds, pids }.run()
+        Load {
+            generator,
+            queue,
+            queues,
+            body_bytes,
+            publish,
+            consume,
+            rate,
+            seconds,
+            pids,
+            stream: None,
+        }
+        .run()
     };
     let leader = cluster.wait_leader(queue, MOVES)?;
     // The first run prepares log files, which is slow on disks like these; it does not count.

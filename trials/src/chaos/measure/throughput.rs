@@ -98,6 +98,8 @@ pub struct Load<'a> {
     pub rate: u64,
     pub seconds: u32,
     pub pids: &'a [u32],
+    /// A stream, which is declared with this argument. None: the queues are there.
+    pub stream: Option<&'a str>,
 }
 
 impl Load<'_> {
@@ -106,11 +108,19 @@ impl Load<'_> {
         let url = |address: SocketAddr| format!("amqp://guest:guest@{address}/%2F");
         let queues = self.queues.to_string();
         let mut bench = Command::new(self.generator);
-        bench.args(["bench", "--json", "--quiet", "--no-declare"]);
+        bench.args(["bench", "--json", "--quiet"]);
+        match self.stream {
+            Some(argument) => {
+                bench.args(["--argument", "x-queue-type=stream", "--argument", argument])
+            }
+            None => bench.arg("--no-declare"),
+        };
         bench.args(["--url", &url(self.publish), "--consumer-url", &url(self.consume)]);
         bench.args(["--publishers", &queues, "--consumers", &queues, "--queues", &queues]);
         bench.args(["--queue-prefix", self.queue, "--size", &self.body_bytes.to_string()]);
-        bench.args(["--window", "1000", "--prefetch", "1000", "--ack-every", "100"]);
+        let (prefetch, ack_every) =
+            if self.stream.is_some() { ("10000", "1000") } else { ("1000", "100") };
+        bench.args(["--window", "1000", "--prefetch", prefetch, "--ack-every", ack_every]);
         bench.args(["--rate", &self.rate.to_string()]);
         bench.args(["--duration", &format!("{}s", self.seconds)]);
         for pid in self.pids {
@@ -183,6 +193,7 @@ fn measure_one(
         rate: 0,
         seconds: options.seconds,
         pids: &pids,
+        stream: None,
     };
     let runs = (0..options.runs).map(|_| load.run()).collect::<Result<_, _>>()?;
     let leader = (queues == 1).then_some(leader);

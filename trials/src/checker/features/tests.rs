@@ -190,3 +190,49 @@ fn the_books_hold_what_went_and_all_that_is_gone() {
     let wrong = Books { enqueued: 2, settled: 1, ..Books::default() };
     assert!(breaks(Promise::Books, parts(wrong, false)));
 }
+
+#[test]
+fn messages_of_one_key_come_in_order_whoever_gets_them() {
+    let keyed = |in_turn| queue(Traits { keyed: true, in_turn, ..Traits::default() }, None);
+    let of = |key| Marks { key: Some(key), ..Marks::default() };
+    let settle = |ms, m: &str, is_done: bool| {
+        let (q, m, ep) = ("q".into(), m.into(), "c".into());
+        at(ms, if is_done { What::Ack { q, m, ep } } else { What::Nack { q, m, ep } })
+    };
+    let judged = |in_turn, first, second, deliveries| {
+        let sends = [sent(10, "a:1", first), sent(20, "a:2", second)].concat();
+        breaks(Promise::Reordered, vec![keyed(in_turn), sends, deliveries, vec![drained("q")]])
+    };
+    let reordered = |first, second, deliveries| judged(true, first, second, deliveries);
+    let in_turn =
+        |is_done| vec![got(30, "q", "a:1"), settle(35, "a:1", is_done), got(40, "q", "a:2")];
+    assert!(!reordered(of(1), of(1), in_turn(true)));
+    assert!(reordered(of(1), of(1), in_turn(false)), "what comes back holds up its key");
+    assert!(!reordered(of(1), of(2), in_turn(false)), "its key alone");
+    assert!(!judged(false, of(1), of(1), in_turn(false)), "a consumer may hold several of a key");
+    let backwards = || vec![got(30, "q", "a:2"), settle(35, "a:2", true), got(40, "q", "a:1")];
+    assert!(reordered(of(1), of(1), backwards()));
+    assert!(!reordered(of(1), of(2), backwards()), "other keys do not wait");
+    assert!(!reordered(Marks::default(), Marks::default(), backwards()), "nor what has no key");
+    // Another consumer may have had it before.
+    let mut again = backwards();
+    if let What::Dlv { red, .. } = &mut again[2].what {
+        *red = true;
+    }
+    assert!(!reordered(of(1), of(1), again));
+}
+
+#[test]
+fn a_queue_with_a_rate_gives_out_no_more_than_that() {
+    let count = 400;
+    let hurries = |gap_ms: u64| {
+        let rated = queue(Traits { rate: Some(100), ..Traits::default() }, None);
+        let all = 1..=count;
+        let sends = all.clone().flat_map(|n| sent(n, &format!("a:{n}"), Marks::default()));
+        let comes = all.map(|n| got(1_000 + n * gap_ms, "q", &format!("a:{n}")));
+        breaks(Promise::Hurried, vec![rated, sends.collect(), comes.collect()])
+    };
+    assert!(!hurries(10));
+    assert!(!hurries(9), "a second's worth may have been on its way");
+    assert!(hurries(5));
+}

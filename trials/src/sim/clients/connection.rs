@@ -198,7 +198,9 @@ impl Connection {
             Answer::Purged { .. } | Answer::Status { .. } | Answer::Closed { .. } => {}
             Answer::Admitted { .. } | Answer::Leaving(_) | Answer::Cancelled { .. } => {}
             Answer::Described { .. } | Answer::Peeked { .. } | Answer::Locked { .. } => {}
+            Answer::Withheld { .. } => {}
             Answer::SessionEnded { .. } | Answer::Alarms(_) | Answer::Stopping => {}
+            Answer::Elected { .. } => {}
         }
         self.hear(answer, outside);
     }
@@ -352,6 +354,7 @@ impl Connection {
             Request::Credit { .. } | Request::Get { .. } | Request::Purge { .. } => {}
             Request::Status { .. } | Request::CloseQueue { .. } | Request::Admit { .. } => {}
             Request::Describe { .. } | Request::Peek { .. } | Request::Lock { .. } => {}
+            Request::Withhold { .. } | Request::ChangeConsumer { .. } => {}
         }
     }
 

@@ -9,7 +9,7 @@ use lapin::{Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use super::{Plan, Recorder, Target};
 use crate::history::What;
 use crate::workload::FANOUT;
-use crate::workload::special::{Argument, Special};
+use crate::workload::special::{self, Argument, Special};
 
 /// Longest wait for anything that a living broker answers at once.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
@@ -88,6 +88,14 @@ async fn try_declare(plan: &Plan, target: &Target) -> Result<(), lapin::Error> {
     let none = FieldTable::default();
     let fanout = ExchangeKind::Fanout;
     answered(channel.exchange_declare(FANOUT.into(), fanout, durable, none.clone())).await?;
+    let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+    for stream in &plan.streams {
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString("stream".into()));
+        let partitions = AMQPValue::LongLongInt(special::PARTITIONS);
+        arguments.insert("x-partitions".into(), partitions);
+        answered(channel.queue_declare((*stream).into(), durable, arguments)).await?;
+    }
     for queue in &plan.queues {
         let mut arguments = FieldTable::default();
         if let Some(kind) = &plan.queue_type {
@@ -101,7 +109,6 @@ async fn try_declare(plan: &Plan, target: &Target) -> Result<(), lapin::Error> {
             };
             arguments.insert(name.into(), value);
         }
-        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
         answered(channel.queue_declare(queue.name.into(), durable, arguments)).await?;
     }
     let bound = plan.publishers.iter().flatten().filter(|channel| channel.exchange == FANOUT);

@@ -218,7 +218,7 @@ impl Lane {
         }
         if let Some(key) = marks.key {
             let key = AMQPValue::LongString(format!("key-{key}").into());
-            headers.insert("x-deduplication-header".into(), key);
+            headers.insert(special.key_header().into(), key);
         }
         let mut properties = properties.with_headers(headers).with_priority(marks.priority);
         if let Some(ms) = marks.ttl_ms {

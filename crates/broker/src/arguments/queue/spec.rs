@@ -101,8 +101,10 @@ impl<'a> Asked<'a> {
             stream: None,
             subscription,
             // The catalog says which partition of how many.
-            assignment: (subscription.is_some() && self.text(ASSIGN) == Some("partition"))
-                .then_some(Assignment { index: 0, count: 1 }),
+            // Also where one consumer is active for all partitions: which of them it is.
+            assignment: (subscription.is_some()
+                && (self.text(ASSIGN) == Some("partition") || self.is_true(SINGLE_ACTIVE)))
+            .then_some(Assignment { index: 0, count: 1 }),
             filter: subscription.and_then(|_| self.filter()),
             rates: self.rates(),
             order: self.order(subscription.is_some()),

@@ -8,6 +8,7 @@ use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::channel::direct_reply_to::REPLY_TO_PREFIX;
 use crate::errors::{Failure, no_exchange};
+use crate::exchange_counts::ExchangeCounts;
 use crate::route_cache::{Route, RouteCache};
 use crate::stored::destination_texts;
 use crate::values::Observed;
@@ -25,7 +26,7 @@ pub(super) enum Found {
 /// Finds where a message goes, `known` being its place in the cache. `chance` was drawn for it.
 pub(super) fn find(
     caller: &Caller<'_, '_>,
-    routes: &mut RouteCache,
+    (routes, exchanges): (&mut RouteCache, &mut ExchangeCounts),
     known: Option<usize>,
     destination: &[u8],
     properties: &Properties<'_>,
@@ -44,7 +45,8 @@ pub(super) fn find(
     if observed.was_asked() {
         return Ok(Found::Own(route));
     }
-    Ok(Found::Cached(routes.keep(caller.catalog().version(), destination, route)))
+    let (version, exchange) = (caller.catalog().version(), exchanges.place(exchange));
+    Ok(Found::Cached(routes.keep(version, destination, route, exchange)))
 }
 
 impl Found {

@@ -44,7 +44,7 @@ impl Lending {
         lending
     }
 
-    /// Of a consumer that was alone, drew no row, and for which the client holds messages.
+    /// Of a consumer that was alone, and for which the client holds messages.
     pub(super) fn of_one(row: u64, number: u64, held: u32) -> Self {
         Self { held, ..Self::new(row, &[number]) }
     }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use machine::{
-    Ask, AttachError, CatalogCommand, CloseError, ConsumerId, ConsumerSpec, Counters, Features,
-    GroupId, HeldBack, HolderDescription, Loan, LockCommand, LockReply, MessageDescription,
-    MessageState, NodeId, Outcome, PeekFilter, Position, QueueDescription, QueueId, QueueSettings,
-    QueueStatus, Ranges, SessionId, StreamOffset, Version,
+    Ask, AttachError, CatalogCommand, CloseError, ConsumerChange, ConsumerId, ConsumerSpec,
+    Counters, Features, GroupId, HeldBack, HolderDescription, Loan, LockCommand, LockReply,
+    MessageDescription, MessageState, NodeId, Outcome, PeekFilter, Position, QueueDescription,
+    QueueId, QueueSettings, QueueStatus, Ranges, SessionId, StreamOffset, Version, Weight,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,6 +16,7 @@ use crate::locked::{LockQuestion, LockResult, LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 use crate::peer::message::{Attachment, Message, Part};
 use crate::request::{Alarms, Answer, Delivery, Held, Request, Ticket};
+use crate::withheld::{NotWithheld, WithheldCount, WithholdStep};
 
 /// Any message that a node may send.
 pub(super) fn message() -> impl Strategy<Value = Message> {
@@ -222,9 +223,10 @@ fn ranges() -> impl Strategy<Value = Ranges> {
         .prop_map(|parts| parts.into_iter().map(|(start, count)| start..start + count).collect())
 }
 
+/// As a queue tells of it.
 fn spec() -> impl Strategy<Value = ConsumerSpec> {
     let start = prop::option::of(offset());
-    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>(), start, any::<u16>()).prop_map(
+    (any::<u32>(), any::<bool>(), any::<bool>(), any::<i32>(), start, weight()).prop_map(
         |(credit, no_ack, exclusive, priority, start, weight)| ConsumerSpec {
             weight,
             credit,
@@ -232,8 +234,31 @@ fn spec() -> impl Strategy<Value = ConsumerSpec> {
             exclusive,
             priority,
             start,
+            generation: 0,
+            is_paused: false,
         },
     )
+}
+
+fn weight() -> impl Strategy<Value = Weight> {
+    any::<u16>().prop_map(|written| Weight::from_u16(written).unwrap_or_default())
+}
+
+fn change() -> impl Strategy<Value = ConsumerChange> {
+    prop_oneof![
+        any::<bool>().prop_map(ConsumerChange::Pause),
+        weight().prop_map(ConsumerChange::Weigh)
+    ]
+}
+
+/// As its session asks for it: elected with a generation, and paused, perhaps.
+fn asked_spec() -> impl Strategy<Value = ConsumerSpec> {
+    let generation = prop_oneof![Just(0), number()];
+    (spec(), generation, any::<bool>()).prop_map(|(spec, generation, is_paused)| ConsumerSpec {
+        generation,
+        is_paused,
+        ..spec
+    })
 }
 
 fn offset() -> impl Strategy<Value = StreamOffset> {
@@ -246,7 +271,7 @@ fn offset() -> impl Strategy<Value = StreamOffset> {
 }
 
 fn attachment() -> impl Strategy<Value = Attachment> {
-    (queue(), consumer(), spec(), any::<bool>(), ranges()).prop_map(
+    (queue(), consumer(), asked_spec(), any::<bool>(), ranges()).prop_map(
         |(queue, consumer, spec, is_attached, held)| Attachment {
             queue,
             consumer,
@@ -291,7 +316,7 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             ticket,
             command: CatalogCommand::CreateVhost { name }
         }),
-        (ticket(), who(), spec()).prop_map(move |(ticket, (queue, consumer), spec)| {
+        (ticket(), who(), asked_spec()).prop_map(move |(ticket, (queue, consumer), spec)| {
             Request::Attach { ticket, group, queue, consumer, spec }
         }),
         (ticket(), who(), any::<bool>()).prop_map(
@@ -308,6 +333,9 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             queue,
             consumer,
             add
+        }),
+        (who(), change()).prop_map(move |((queue, consumer), change)| {
+            Request::ChangeConsumer { group, queue, consumer, change }
         }),
         (who(), ranges(), outcome(), any::<u32>()).prop_map(
             move |((queue, consumer), ranges, outcome, credit)| Request::Settle {
@@ -329,6 +357,13 @@ fn request(group: GroupId) -> impl Strategy<Value = Request> {
             group,
             queue
         }),
+        (ticket(), queue(), prop::option::of(any::<u32>())).prop_map(
+            move |(ticket, queue, undo_ms)| {
+                let purge = |undo_ms| WithholdStep::Purge { undo_ms };
+                let step = undo_ms.map_or(WithholdStep::Undo, purge);
+                Request::Withhold { ticket, group, queue, step }
+            }
+        ),
         (ticket(), queue()).prop_map(move |(ticket, queue)| Request::Status {
             ticket,
             group,
@@ -413,14 +448,26 @@ fn holder() -> impl Strategy<Value = HolderDescription> {
     )
 }
 
+fn withheld() -> impl Strategy<Value = Result<WithheldCount, NotWithheld>> {
+    prop_oneof![
+        (number(), number()).prop_map(|(count, until_ms)| Ok(WithheldCount { count, until_ms })),
+        Just(Err(NotWithheld::NoQueue)),
+        Just(Err(NotWithheld::NoLeader)),
+        Just(Err(NotWithheld::Late)),
+        any::<u16>().prop_map(|since| Err(NotWithheld::NotYet { since: Version(since) })),
+    ]
+}
+
 fn described() -> impl Strategy<Value = Result<Box<DescribedQueue>, NotDescribed>> {
     let nodes = || vec(number().prop_map(NodeId), 0..4);
     let features = prop::option::of(any::<u64>().prop_map(|max| {
         let features = Features { max_length_bytes: Some(max), ..Features::default() };
         Box::new(features)
     }));
+    let withheld = prop::option::of((number(), number()));
     let queue = (status(), number(), prop::option::of(number()), features, vec(holder(), 0..4));
-    let queue = queue.prop_map(|(status, kept, ready_bytes, features, holders)| {
+    let queue = (queue, withheld);
+    let queue = queue.prop_map(|((status, kept, ready_bytes, features, holders), withheld)| {
         // Books that cannot be are refused.
         let counters = Counters { enqueued: kept % 1000, ..Counters::default() };
         QueueDescription {
@@ -435,6 +482,8 @@ fn described() -> impl Strategy<Value = Result<Box<DescribedQueue>, NotDescribed
             },
             holder_count: holders.len() as u64,
             holders,
+            active_since_ms: None,
+            withheld,
         }
     });
     prop_oneof![
@@ -580,6 +629,7 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
         (ticket(), prop::option::of(delivery(group)), number())
             .prop_map(|(ticket, delivery, ready)| Answer::Got { ticket, delivery, ready }),
         (ticket(), number()).prop_map(|(ticket, count)| Answer::Purged { ticket, count }),
+        (ticket(), withheld()).prop_map(|(ticket, result)| Answer::Withheld { ticket, result }),
         (ticket(), prop::option::of(status()))
             .prop_map(|(ticket, status)| Answer::Status { ticket, status }),
         (ticket(), described()).prop_map(|(ticket, result)| Answer::Described { ticket, result }),
@@ -587,6 +637,11 @@ fn answer(group: GroupId) -> impl Strategy<Value = Answer> {
         (ticket(), lock_result()).prop_map(|(ticket, result)| Answer::Locked { ticket, result }),
         (ticket(), closed).prop_map(|(ticket, result)| Answer::Closed { ticket, result }),
         (queue(), consumer()).prop_map(|(queue, consumer)| Answer::Cancelled { queue, consumer }),
+        (queue(), consumer(), number()).prop_map(|(queue, consumer, generation)| Answer::Elected {
+            queue,
+            consumer,
+            generation
+        }),
         (ticket(), vec(any::<u32>(), 0..5))
             .prop_map(|(ticket, refused)| Answer::Admitted { ticket, refused }),
         ticket().prop_map(|ticket| Answer::SessionEnded { ticket }),

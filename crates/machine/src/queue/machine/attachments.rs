@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::QueueMachine;
 use crate::ids::{ConsumerId, QueueId, SessionId};
-use crate::queue::consumers::Held;
+use crate::queue::holder::Held;
 use crate::queue::{ConsumerSpec, Effect, Queue};
 use crate::ranges::Ranges;
 

@@ -7,7 +7,7 @@ use super::QueueMachine;
 use crate::encoding::{Corrupt, Reader, put_bool, put_u32, put_u64};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::DESCRIBED_HOLDERS_MAX;
-use crate::queue::{Balance, ConsumerSpec, Counters, HeldBack, QueueStatus, StreamOffset};
+use crate::queue::{Balance, ConsumerSpec, Counters, HeldBack, QueueStatus, StreamOffset, Weight};
 use crate::settings::QueueSettings;
 
 /// The first form of the bytes, which nodes older than streams read.
@@ -18,6 +18,8 @@ const FORM_STARTS: u8 = 2;
 const FORM_RATES: u8 = 3;
 /// Both.
 const FORM_STARTS_RATES: u8 = 4;
+/// So much more than one of these: at the end it is also said what is withheld. Written if something is.
+const FORMS: u8 = 4;
 
 /// A queue, and who has to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub struct QueueDescription {
     pub holders: Vec<HolderDescription>,
     /// All of those: more than the attached consumers if somebody holds what it fetched.
     pub holder_count: u64,
+    /// Of a partition that serves one consumer at a time: since when it serves the one that is active, ms since 1970.
+    pub active_since_ms: Option<u64>,
+    /// How many messages were purged and can be brought back, and until when, ms since 1970.
+    pub withheld: Option<(u64, u64)>,
 }
 
 /// Somebody who consumes from a queue, or holds messages of it.
@@ -51,6 +57,19 @@ pub struct HolderDescription {
     pub is_attached: bool,
     /// The one that a queue with a single active consumer serves.
     pub is_active: bool,
+}
+
+/// The front of a queue: from two of them and the time between, it is known how long its oldest ready message has waited
+/// at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Front {
+    /// The number of the first ready message. `None`: none is ready, or the queue has no one order (several priorities are
+    /// in use), or it is a stream, which keeps what was read.
+    pub first_ready: Option<u64>,
+    /// The number that the next message gets: all below it have come.
+    pub next: u64,
+    /// As [`QueueDescription::ready_bytes`].
+    pub ready_bytes: Option<u64>,
 }
 
 impl QueueStatus {
@@ -98,20 +117,26 @@ impl QueueDescription {
             (Some(one), Some(more)) => Some(one + more),
             (one, more) => one.or(more),
         };
+        self.withheld = match (self.withheld, other.withheld) {
+            (Some((one, until_ms)), Some((more, later_ms))) => {
+                Some((one + more, until_ms.max(later_ms)))
+            }
+            (one, more) => one.or(more),
+        };
     }
 }
 
 impl QueueMachine {
-    /// How the queues behind this one stand, and their books, by id, but for those that are there for their dead
-    /// messages alone.
+    /// How the queues behind this one stand, their books and their fronts, by id, but for those that are there for their
+    /// dead messages alone.
     pub fn statuses(
         &self,
         behind: Option<QueueId>,
-    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance)> + '_ {
+    ) -> impl Iterator<Item = (QueueId, QueueStatus, Balance, Front)> + '_ {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.places.range((from, Bound::Unbounded)).filter_map(|(id, place)| {
             let queue = self.slots[*place].as_ref().filter(|queue| !queue.is_gone)?;
-            Some((*id, queue.status(self.now_ms), queue.balance()))
+            Some((*id, queue.status(self.now_ms), queue.balance(), queue.front()))
         })
     }
 
@@ -119,7 +144,6 @@ impl QueueMachine {
     pub fn describe(&self, queue: QueueId) -> Option<QueueDescription> {
         let queue = self.queue(queue).filter(|queue| !queue.is_gone)?;
         let consumers = &queue.consumers;
-        let counts_bytes = queue.features().is_some_and(|it| it.max_length_bytes.is_some());
         let described = |(consumer, spec, credit, held)| HolderDescription {
             consumer,
             spec,
@@ -134,29 +158,30 @@ impl QueueMachine {
         Some(QueueDescription {
             status: queue.status(self.now_ms),
             kept: queue.kept_len(),
-            ready_bytes: match &queue.main.store.timeline {
-                Some(timeline) => Some(timeline.kept_bytes()),
-                None => counts_bytes.then(|| queue.ready_bytes()),
-            },
+            ready_bytes: queue.counted_bytes(),
             settings: queue.settings.clone(),
             holders: holders.take(DESCRIBED_HOLDERS_MAX).map(described).collect(),
             holder_count: consumers.holder_count() as u64,
+            active_since_ms: consumers.active_since_ms(),
+            withheld: queue.withheld().map(|(count, _, until_ms)| (count, until_ms)),
         })
     }
 }
 
 impl QueueDescription {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let says_more =
-            |holder: &HolderDescription| holder.spec.start.is_some() || holder.spec.weight > 0;
+        let says_more = |holder: &HolderDescription| {
+            holder.spec.start.is_some() || holder.spec.weight != Weight::Unknown
+        };
         let starts = self.holders.iter().any(says_more);
         let has_rates = self.settings.has_rates();
-        out.push(match (starts, has_rates) {
+        let form = match (starts, has_rates) {
             (false, false) => FORM,
             (true, false) => FORM_STARTS,
             (false, true) => FORM_RATES,
             (true, true) => FORM_STARTS_RATES,
-        });
+        };
+        out.push(if self.withheld.is_some() { form + FORMS } else { form });
         let QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back } =
             self.status;
         for number in [ready, unsettled, delayed, leaving, self.kept, self.holder_count] {
@@ -177,13 +202,22 @@ impl QueueDescription {
         if self.settings.has_filter() {
             put_u64(out, counters.passed_over);
         }
+        if self.settings.has_assignment() {
+            put_u64(out, self.active_since_ms.unwrap_or(0));
+        }
+        if let Some((count, until_ms)) = self.withheld {
+            put_u64(out, count);
+            put_u64(out, until_ms);
+        }
     }
 
     /// # Errors
     /// The bytes are not what [`Self::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes, "a queue's description");
-        let (starts, has_rates) = match reader.u8()? {
+        let form = reader.u8()?;
+        let is_withheld = form > FORMS && form <= 2 * FORMS;
+        let (starts, has_rates) = match if is_withheld { form - FORMS } else { form } {
             FORM => (false, false),
             FORM_STARTS => (true, false),
             FORM_RATES => (false, true),
@@ -218,6 +252,9 @@ impl QueueDescription {
             let dropped = counters.dropped.checked_sub(counters.passed_over);
             counters.dropped = dropped.ok_or_else(|| reader.corrupt())?;
         }
+        let since_ms = if settings.has_assignment() { reader.u64()? } else { 0 };
+        let active_since_ms = Some(since_ms).filter(|since_ms| *since_ms > 0);
+        let withheld = if is_withheld { Some((reader.u64()?, reader.u64()?)) } else { None };
         reader.end()?;
         Ok(Self {
             status: QueueStatus {
@@ -234,6 +271,8 @@ impl QueueDescription {
             settings,
             holders,
             holder_count,
+            active_since_ms,
+            withheld,
         })
     }
 }
@@ -255,7 +294,7 @@ impl HolderDescription {
             let (kind, number) = spec.start.unwrap_or(StreamOffset::First).to_parts();
             out.push(kind);
             put_u64(out, number);
-            put_u32(out, spec.weight.into());
+            put_u32(out, spec.weight.to_u16().into());
         }
     }
 
@@ -266,13 +305,24 @@ impl HolderDescription {
         let (credit, held) = (reader.u32()?, reader.u64()?);
         let (no_ack, exclusive) = (reader.bool()?, reader.bool()?);
         let (is_attached, is_active) = (reader.bool()?, reader.bool()?);
-        let (mut start, mut weight) = (None, 0);
+        let (mut start, mut weight) = (None, Weight::Unknown);
         if starts {
             start = read_start(reader)?;
-            weight = u16::try_from(reader.u32()?).map_err(|_| reader.corrupt())?;
+            let written = u16::try_from(reader.u32()?).ok().and_then(Weight::from_u16);
+            weight = written.ok_or_else(|| reader.corrupt())?;
         }
-        let spec =
-            ConsumerSpec { credit: first_credit, no_ack, exclusive, priority, start, weight };
+        // Its session says whether it is.
+        let is_paused = false;
+        let spec = ConsumerSpec {
+            credit: first_credit,
+            no_ack,
+            exclusive,
+            priority,
+            start,
+            weight,
+            generation: 0,
+            is_paused,
+        };
         Ok(Self { consumer, spec, credit, held, is_attached, is_active })
     }
 }

@@ -8,7 +8,9 @@ use crate::command::{Batch, Outcome};
 use crate::ids::{ConsumerId, QueueId, SessionId};
 use crate::limits::SETTLED_RANGES_PER_BATCH_MAX;
 use crate::queue::reader::Popped;
-use crate::queue::{AttachError, CloseError, ConsumerSpec, Effect, GetReply, Queue};
+use crate::queue::{
+    AttachError, CloseError, ConsumerChange, ConsumerSpec, Effect, GetReply, Queue,
+};
 use crate::ranges::Ranges;
 use crate::scheduler::budget::Budget;
 use crate::scheduler::loan::{Ask, Loan};
@@ -89,6 +91,8 @@ impl QueueMachine {
             |queue: &&mut Queue| !queue.is_closing && !queue.is_gone && !queue.settings.is_stream();
         let found = self.queue_mut(queue).filter(takes_any).ok_or(AttachError::NoQueue)?;
         found.consumers.attach(consumer, spec)?;
+        // It says itself what credit it has.
+        found.owed.retain(|(by, _)| *by != consumer);
         found.touch(now_ms);
         if is_dispatching {
             found.consumers.decide_active();
@@ -250,6 +254,24 @@ impl QueueMachine {
         }
         self.look_after(queue);
         GetReply::Delivered { ready }
+    }
+
+    /// A consumer is paused or goes on, or its weight is another. It stays attached, with its credit and what it holds;
+    /// where one consumer is served at a time and it is paused, nobody is served meanwhile.
+    pub fn change_consumer(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        change: ConsumerChange,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (is_dispatching, now_ms) = (self.is_dispatching, self.now_ms);
+        let Some(found) = self.queue_mut(queue) else { return };
+        found.consumers.change(consumer, change);
+        if is_dispatching {
+            found.serve(now_ms, effects);
+        }
+        self.look_after(queue);
     }
 
     /// A consumer's outcome. Only what it holds of `ranges` counts. Final outcomes leave its hands
@@ -426,12 +448,14 @@ impl QueueMachine {
         self.look_after(queue);
     }
 
-    /// Throws away what is ready; what is out stays out. The count, or None without the queue. Nothing of a stream.
+    /// Throws away what is ready; what is out stays out. The count, or None without the queue. Nothing of a stream. What
+    /// a purge before it has withheld is gone for good.
     pub fn purge(&mut self, queue: QueueId) -> Option<u64> {
         let found = self.queue_mut(queue)?;
         if found.settings.is_stream() {
             return Some(0);
         }
+        found.forget_withheld();
         let mut count = 0;
         for level in found.levels_mut() {
             let all = level.reading().take_all_ready();

@@ -34,7 +34,9 @@ impl QueueMachine {
         let Some(seq) = stream::seq_at(&stream.main, subscription.start, now_ms) else {
             return false;
         };
-        queue.subscribe(seq, stream.main.store.next_seq);
+        // An offset may be beyond what there is: of several partitions, of the shorter ones.
+        let end = stream.main.store.next_seq;
+        queue.subscribe(seq.min(end), end);
         true
     }
 

@@ -4,6 +4,7 @@
 use super::delayed::DelayedMessages;
 use super::leaving::LeavingMessages;
 use super::values::Values;
+use super::withheld::WithheldMessages;
 use crate::encoding::{Corrupt, Reader};
 use crate::queue::seqs::Seqs;
 use crate::ranges::Ranges;
@@ -20,6 +21,8 @@ pub(crate) struct MessageAttributes {
     pub(crate) sizes: Values,
     pub(crate) delayed: DelayedMessages,
     pub(crate) leaving: LeavingMessages,
+    /// A part of its own in snapshots.
+    pub(crate) withheld: WithheldMessages,
     // Leader-local.
     /// Of the bodies of what is ready.
     pub(crate) ready_bytes: u64,
@@ -40,6 +43,7 @@ impl MessageAttributes {
         self.returns.remove_all(gone);
         self.sizes.remove_all(gone);
         self.delayed.forget_all(gone);
+        self.withheld.forget(gone);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -59,6 +63,15 @@ impl MessageAttributes {
             leaving: LeavingMessages::read(reader)?,
             ..Self::default()
         })
+    }
+
+    /// Whether nothing is known of any message.
+    pub(super) fn is_empty(&self) -> bool {
+        let values = [&self.expiry, &self.returns, &self.sizes];
+        values.into_iter().all(Values::is_empty)
+            && self.delayed.is_empty()
+            && self.leaving.is_empty()
+            && self.withheld.is_empty()
     }
 
     /// Whether what is dead is not settled, and dead once.

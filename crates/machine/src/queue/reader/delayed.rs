@@ -57,6 +57,10 @@ impl DelayedMessages {
         self.due = BTreeSet::new();
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// From a number on, each that waits or waited: when it was or is due, and whether it waits. Leader only.
     pub(crate) fn from(&self, seq: u64) -> impl Iterator<Item = (u64, u64, bool)> {
         self.all.range(seq..).map(|(seq, Delayed { due_ms, .. })| {
@@ -67,6 +71,15 @@ impl DelayedMessages {
     /// Which of a range wait or waited.
     pub(crate) fn within(&self, range: Range<u64>) -> Ranges {
         self.all.range(range).map(|(seq, _)| *seq..*seq + 1).collect()
+    }
+
+    /// Which of `ranges` wait or waited.
+    pub(crate) fn within_all(&self, ranges: &Ranges) -> Ranges {
+        let mut found = Ranges::new();
+        for range in ranges.ranges() {
+            found.insert_all(&self.within(range));
+        }
+        found
     }
 
     /// Those that were not made ready yet: leader only.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::command::{Batch, Outcome};
+use crate::command::{Batch, Outcome, Withholding};
 use crate::ids::QueueId;
 use crate::queue::end::End;
 use crate::ranges::Ranges;
@@ -17,6 +17,8 @@ pub(crate) struct Gathered {
     done: Ranges,
     /// Every other outcome that the log hears of.
     others: BTreeMap<Outcome, Ranges>,
+    /// What is purged and can be brought back, comes back, or is gone for good.
+    withheld: BTreeMap<Withholding, Ranges>,
     /// Done as they go out, which they do when their mark is logged.
     pub(crate) unmarked: Ranges,
 }
@@ -32,6 +34,19 @@ impl Gathered {
             Outcome::Done => &mut self.done,
             other => self.others.entry(other).or_default(),
         }
+    }
+
+    /// Where messages wait for the log to hear this of them.
+    pub(crate) fn of_withheld(&mut self, step: Withholding) -> &mut Ranges {
+        self.withheld.entry(step).or_default()
+    }
+
+    /// Everything that is withheld, or was.
+    pub(crate) fn all_withheld(&self) -> Ranges {
+        self.withheld.values().fold(Ranges::new(), |mut all, ranges| {
+            all.insert_all(ranges);
+            all
+        })
     }
 
     /// What waited for its mark goes out below `to`. Which that is.
@@ -50,18 +65,21 @@ impl Gathered {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.others.values().all(Ranges::is_empty)
+        let mut others = self.others.values().chain(self.withheld.values());
+        self.done.is_empty() && others.all(Ranges::is_empty)
     }
 
     /// Adds what of `ranges` is here.
     pub(crate) fn add_within(&self, ranges: &Ranges, into: &mut Ranges) {
-        for settled in [&self.done, &self.unmarked].into_iter().chain(self.others.values()) {
+        let others = self.others.values().chain(self.withheld.values());
+        for settled in [&self.done, &self.unmarked].into_iter().chain(others) {
             into.insert_all(&settled.intersect(ranges));
         }
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.done.len() + self.others.values().map(Ranges::len).sum::<u64>()
+        let others = self.others.values().chain(self.withheld.values());
+        self.done.len() + others.map(Ranges::len).sum::<u64>()
     }
 
     /// How many are ready again when the log has it.
@@ -90,6 +108,16 @@ impl Gathered {
             batch.settle(queue, outcome, &front);
         }
         self.others.retain(|_, ranges| !ranges.is_empty());
+        for (step, ranges) in &mut self.withheld {
+            if ranges_max == 0 {
+                break;
+            }
+            let front = ranges.split_front(ranges_max);
+            assert!(front.last().is_none_or(|last| last < end.0), "what is withheld has come");
+            ranges_max -= front.range_count();
+            batch.withhold(queue, *step, &front);
+        }
+        self.withheld.retain(|_, ranges| !ranges.is_empty());
         before - ranges_max
     }
 }

@@ -34,6 +34,8 @@ impl Reading<'_> {
         if let Some(dead) = attributes.leaving.union() {
             self.reader.ready.remove(&dead, self.end);
         }
+        attributes.withheld.lead();
+        self.reader.ready.remove_from_waiting(attributes.withheld.all(), self.end);
         let waiting = attributes.delayed.lead(now_ms);
         if let Some(sieve) = &mut self.reader.sieve {
             // Others of their keys wait for those that came back.
@@ -210,6 +212,7 @@ impl Reading<'_> {
         let mut back = self.open().intersect(ranges);
         if let Some(attributes) = &mut self.reader.attributes {
             attributes.leaving.exclude(&mut back);
+            attributes.withheld.exclude(&mut back);
             attributes.ready_bytes =
                 attributes.ready_bytes.saturating_add(attributes.bytes_of((&back).into()));
         }
@@ -369,6 +372,7 @@ impl Reader {
         }
         if let Some(attributes) = &mut self.attributes {
             attributes.leaving.follow();
+            attributes.withheld.follow();
             attributes.delayed.follow();
             attributes.ready_bytes = 0;
         }
@@ -393,6 +397,7 @@ impl Reader {
             .then(|| self.ready.waiting(end).first_range())
             .flatten()
             .and_then(|front| attributes.expiry.uniform(&front).1);
-        [expires_ms, attributes.delayed.next_due()].into_iter().flatten().min()
+        let withheld_ms = attributes.withheld.next_due();
+        [expires_ms, attributes.delayed.next_due(), withheld_ms].into_iter().flatten().min()
     }
 }

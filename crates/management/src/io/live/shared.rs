@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::limits::LIVE_TICKS_KEPT;
 use crate::live::{Board, VhostEvent};
+use crate::problems::Gathered;
 
 /// What all streams share.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(super) struct Tick {
     pub(super) overview: Bytes,
     /// For who sees nodes.
     pub(super) nodes: Bytes,
+    /// What is wrong: the same until it is looked for again.
+    pub(super) problems: Arc<Gathered>,
 }
 
 impl Ticks {
@@ -98,7 +101,8 @@ mod tests {
 
     fn tick(name: &str) -> Tick {
         let event = Bytes::from(name.to_owned());
-        Tick { queues: Vec::new(), overview: event.clone(), nodes: event }
+        let (overview, nodes) = (event.clone(), event);
+        Tick { queues: Vec::new(), overview, nodes, problems: Arc::default() }
     }
 
     #[test]

@@ -87,11 +87,13 @@ impl Answer {
 pub(crate) struct Api {
     login: Login,
     connection: Option<SendRequest<Full<Bytes>>>,
+    /// An answer that is no JSON is no answer.
+    is_strict: bool,
 }
 
 impl Api {
     pub(crate) fn new(login: Login) -> Self {
-        Self { login, connection: None }
+        Self { login, connection: None, is_strict: true }
     }
 
     pub(crate) fn login(&self) -> &Login {
@@ -138,6 +140,14 @@ impl Api {
             StatusCode::NOT_FOUND => Failure::Refused(format!("not found: {what}")),
             _ => Failure::Refused(format!("{what}: {reason}")),
         })
+    }
+
+    /// Asks for what another broker may not know by name, so that its answer may be no JSON: that is as good as `null`.
+    pub(crate) async fn sound(&mut self, ask: &Ask) -> Result<Answer, Failure> {
+        self.is_strict = false;
+        let answer = self.ask(ask).await;
+        self.is_strict = true;
+        answer
     }
 
     /// Asks, and takes any answer.
@@ -221,6 +231,7 @@ impl Api {
         }
         match serde_json::from_slice(&body) {
             Ok(body) => Ok(Answer { status, body }),
+            Err(_) if !self.is_strict => Ok(Answer { status, body: Value::Null }),
             Err(_) => Err(Failure::Away(format!(
                 "what answers at {place} is no HTTP API of a broker (HTTP {}, and no JSON); see the setting `http` of \
                  the node",

@@ -134,7 +134,7 @@ pub(crate) const fn since(key: &'static str, head: &'static str) -> Column {
     of(key, head, key, Kind::Since)
 }
 
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::chosen::name_of;
 use super::column::{Column, count, since, text};
 use super::deed::in_vhost;
 use super::failure::{Failure, remark};
 use super::list;
 use super::login;
 use super::path::Path;
-use super::queues::name_of;
 use super::resource::Vhost;
 use super::session::{Session, say, say_json};
 use crate::table;

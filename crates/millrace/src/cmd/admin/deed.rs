@@ -55,54 +55,75 @@ impl Deed {
         format!("{count} {}", if count == 1 { one } else { many })
     }
 
-    /// Says what will be done, and does it.
+    /// Says what will be done, does it, and tells that it is done.
     pub(crate) async fn run(
         self,
         session: &mut Session,
         targets: Vec<Target>,
         care: Care,
     ) -> Result<(), Failure> {
-        let before = self.before(&targets);
-        if care.dry_run {
-            return match session.is_json {
-                true => say_json(&self.json(&targets, true)),
-                false => say(&format!("{before}\nnothing was done (--dry-run)")),
-            };
+        match self.act(session, &targets, care, |_, _| Ok(())).await? {
+            Some(_) => self.tell(session, &targets),
+            None => Ok(()),
         }
-        if targets.is_empty() {
-            return match session.is_json {
-                true => say_json(&self.json(&targets, false)),
-                false => say(&before),
-            };
+    }
+
+    /// Says what will be done, and does it. Each answer is judged when it is there: what follows is not done if it is
+    /// wrong. `None`: nothing was to be done, and that is told.
+    pub(crate) async fn act(
+        &self,
+        session: &mut Session,
+        targets: &[Target],
+        care: Care,
+        judge: impl Fn(&Target, &Value) -> Result<(), Failure>,
+    ) -> Result<Option<Vec<Value>>, Failure> {
+        let before = self.before(targets);
+        if care.dry_run || targets.is_empty() {
+            match (session.is_json, care.dry_run) {
+                (true, is_dry) => say_json(&self.json(targets, is_dry))?,
+                (false, true) => say(&format!("{before}\nnothing was done (--dry-run)"))?,
+                (false, false) => say(&before)?,
+            }
+            return Ok(None);
         }
         remark(&before);
         if self.is_found && !care.yes {
             self.confirm()?;
         }
         let bar = progress(targets.len());
-        for (done, target) in targets.iter().enumerate() {
-            let worked = session.api.done(&target.ask).await;
-            if let Err(failure) = worked {
-                bar.finish_and_clear();
-                if done > 0 {
-                    let (_, past) = self.words;
-                    remark(&format!(
-                        "{past} {done} of {} before that:",
-                        self.counted(targets.len())
-                    ));
+        let mut answers = Vec::with_capacity(targets.len());
+        for target in targets {
+            let worked = session.api.done(&target.ask).await.map(|answer| answer.body);
+            match worked.and_then(|answer| judge(target, &answer).map(|()| answer)) {
+                Ok(answer) => answers.push(answer),
+                Err(failure) => {
+                    bar.finish_and_clear();
+                    if !answers.is_empty() {
+                        let ((_, past), all) = (self.words, self.counted(targets.len()));
+                        remark(&format!("{past} {} of {all} before that:", answers.len()));
+                    }
+                    return Err(failure);
                 }
-                return Err(failure);
             }
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if session.is_json {
-            return say_json(&self.json(&targets, false));
+        Ok(Some(answers))
+    }
+
+    /// Tells that it is done.
+    pub(crate) fn tell(&self, session: &Session, targets: &[Target]) -> Result<(), Failure> {
+        match session.is_json {
+            true => say_json(&self.json(targets, false)),
+            false => say(&format!("{} {}", self.words.1, self.named(targets))),
         }
-        let (_, past) = self.words;
-        match &targets[..] {
-            [one] => say(&format!("{past} {}", one.label)),
-            many => say(&format!("{past} {}", self.counted(many.len()))),
+    }
+
+    /// The one target by its name, or how many there are.
+    pub(crate) fn named(&self, targets: &[Target]) -> String {
+        match targets {
+            [one] => one.label.clone(),
+            many => self.counted(many.len()),
         }
     }
 
@@ -123,7 +144,7 @@ impl Deed {
         text
     }
 
-    fn json(&self, targets: &[Target], is_dry: bool) -> Value {
+    pub(crate) fn json(&self, targets: &[Target], is_dry: bool) -> Value {
         let facts: Vec<Value> = targets.iter().map(|target| target.facts.clone()).collect();
         json!({
             "action": self.action,

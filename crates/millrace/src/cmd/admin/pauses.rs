@@ -3,12 +3,10 @@
 use serde_json::{Value, json};
 
 use super::api::Ask;
+use super::chosen::{OfQueues, deed, name_of, shown_count, targets};
 use super::deed::{Deed, Target, in_vhost};
 use super::failure::Failure;
-use super::login;
 use super::path::Path;
-use super::queues::{Which, name_of, shown_count, which};
-use super::resource::Vhost;
 use super::session::Session;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -22,46 +20,23 @@ All queues whose name begins with orders.:
   millrace pause --matching '^orders\\.' -p shop --dry-run
   millrace pause --matching '^orders\\.' -p shop --yes";
 
-/// What `millrace pause` and `millrace resume` take.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    pub(crate) login: login::Options,
-    #[command(flatten)]
-    pub(crate) vhost: Vhost,
-    #[command(flatten)]
-    which: Which,
+pub(crate) async fn pause(session: &mut Session, args: OfQueues) -> Result<(), Failure> {
+    let deed = deed("pause", ("pause", "paused"), &args.which);
+    run(session, args, deed, |path, label| Ask::put(path, json!({}), label)).await
 }
 
-const PAUSE: Deed = Deed {
-    action: "pause",
-    words: ("pause", "paused"),
-    kind: ("queue", "queues"),
-    is_found: false,
-};
-const RESUME: Deed = Deed {
-    action: "resume",
-    words: ("resume", "resumed"),
-    kind: ("queue", "queues"),
-    is_found: false,
-};
-
-pub(crate) async fn pause(session: &mut Session, args: Args) -> Result<(), Failure> {
-    run(session, args, PAUSE, |path, label| Ask::put(path, json!({}), label)).await
-}
-
-pub(crate) async fn resume(session: &mut Session, args: Args) -> Result<(), Failure> {
-    run(session, args, RESUME, |path, label| Ask::delete(path, label)).await
+pub(crate) async fn resume(session: &mut Session, args: OfQueues) -> Result<(), Failure> {
+    let deed = deed("resume", ("resume", "resumed"), &args.which);
+    run(session, args, deed, |path, label| Ask::delete(path, label)).await
 }
 
 async fn run(
     session: &mut Session,
-    args: Args,
+    args: OfQueues,
     deed: Deed,
     ask: fn(Path, &str) -> Ask,
 ) -> Result<(), Failure> {
     let vhost = args.vhost.name();
-    let found = which(session, vhost, &args.which).await?;
     let target = |queue: &Value| {
         let name = name_of(queue);
         let label = in_vhost("queue", name, vhost);
@@ -80,7 +55,6 @@ async fn run(
         });
         Target { ask: ask(path, &label), label, loss, facts }
     };
-    let targets = found.iter().map(target).collect();
-    let deed = Deed { is_found: args.which.matching.is_some(), ..deed };
+    let targets = targets(session, vhost, &args.which, target).await?;
     deed.run(session, targets, args.which.care).await
 }

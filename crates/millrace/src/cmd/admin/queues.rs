@@ -1,15 +1,17 @@
-//! `millrace queues`, `millrace purge`, `millrace delete`.
+//! `millrace queues`, `millrace delete`, and what other commands do to queues.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::api::Ask;
+use super::chosen::{Which, deed, name_of, shown_count, target, targets};
 use super::column::{count, count_of, flag, rate, since, size, table, text, text_of, words};
-use super::deed::{Care, Deed, Target, in_vhost, told};
+use super::deed::{in_vhost, told};
 use super::failure::Failure;
 use super::list::{self, Listed, Listing};
 use super::login;
 use super::path::Path;
+use super::purges;
 use super::resource::{InVhost, Vhost, arguments};
 use super::session::Session;
 
@@ -23,14 +25,14 @@ Declare a queue with a limit; KEY=VALUE takes JSON or text:
 See what purging would drop, then do it:
   millrace purge orders -p shop --dry-run
   millrace purge orders -p shop
+Purge so that it can be undone for a minute, and undo it:
+  millrace purge orders -p shop --undo-for 60
+  millrace unpurge orders -p shop
 Delete all queues whose name begins with tmp.:
   millrace delete --matching '^tmp\\.' --dry-run
   millrace delete --matching '^tmp\\.' --yes
 For a program:
   millrace queues --json | jq '.queues[] | select(.consumers == 0)'";
-
-/// Queues that a filter may find.
-const FOUND_MAX: usize = 10_000;
 
 const LISTING: Listing = Listing {
     name: "queues",
@@ -79,7 +81,7 @@ pub(crate) enum Command {
     /// Delete queues with their messages
     Delete(Delete),
     /// Drop the messages of queues that no consumer holds
-    Purge(Purge),
+    Purge(purges::Purge),
 }
 
 /// A queue that is declared.
@@ -101,20 +103,6 @@ pub(crate) struct Declare {
     arguments: Vec<String>,
 }
 
-/// Queues by name, or by a filter.
-#[derive(clap::Args)]
-pub(crate) struct Which {
-    /// Names of the queues
-    #[arg(value_name = "QUEUE", required_unless_present = "matching")]
-    names: Vec<String>,
-    /// All queues of the vhost whose name matches this regular expression; capitals do not matter. Exclusive queues are
-    /// left alone
-    #[arg(long, value_name = "REGEX", conflicts_with = "names")]
-    pub(crate) matching: Option<String>,
-    #[command(flatten)]
-    pub(crate) care: Care,
-}
-
 /// Queues that are deleted.
 #[derive(clap::Args)]
 pub(crate) struct Delete {
@@ -128,13 +116,6 @@ pub(crate) struct Delete {
     if_unused: bool,
 }
 
-/// Queues that are emptied.
-#[derive(clap::Args)]
-pub(crate) struct Purge {
-    #[command(flatten)]
-    which: Which,
-}
-
 /// What `millrace delete` takes.
 #[derive(clap::Args)]
 pub(crate) struct DeleteArgs {
@@ -144,17 +125,6 @@ pub(crate) struct DeleteArgs {
     pub(crate) vhost: Vhost,
     #[command(flatten)]
     pub(crate) delete: Delete,
-}
-
-/// What `millrace purge` takes.
-#[derive(clap::Args)]
-pub(crate) struct PurgeArgs {
-    #[command(flatten)]
-    pub(crate) login: login::Options,
-    #[command(flatten)]
-    pub(crate) vhost: Vhost,
-    #[command(flatten)]
-    pub(crate) purge: Purge,
 }
 
 pub(crate) async fn run(session: &mut Session, args: InVhost<Command>) -> Result<(), Failure> {
@@ -172,7 +142,7 @@ pub(crate) async fn run(session: &mut Session, args: InVhost<Command>) -> Result
         }
         Some(Command::Purge(what)) => {
             list.none_before("purge")?;
-            return purge(session, vhost.name(), what).await;
+            return purges::purge(session, vhost.name(), what).await;
         }
     };
     let path = match &vhost.vhost {
@@ -206,98 +176,18 @@ pub(crate) async fn delete(
     vhost: &str,
     what: Delete,
 ) -> Result<(), Failure> {
-    let ask = |path: Path, label: &str| {
-        let path = if what.if_empty { path.with("if-empty", "true") } else { path };
-        let path = if what.if_unused { path.with("if-unused", "true") } else { path };
-        Ask::delete(path, label)
-    };
-    let found = which(session, vhost, &what.which).await?;
-    let targets = found.iter().map(|queue| {
+    let target = |queue: &Value| {
         let loss = format!(
             "{} messages, {} consumers",
             shown_count(queue, "messages"),
             shown_count(queue, "consumers")
         );
         let path = Path::of(&["queues", vhost, name_of(queue)]);
-        target(vhost, queue, loss, |label| ask(path, label))
-    });
-    let deed = Deed {
-        action: "delete",
-        words: ("delete", "deleted"),
-        kind: ("queue", "queues"),
-        is_found: what.which.matching.is_some(),
-    };
-    deed.run(session, targets.collect(), what.which.care).await
-}
-
-pub(crate) async fn purge(session: &mut Session, vhost: &str, what: Purge) -> Result<(), Failure> {
-    let found = which(session, vhost, &what.which).await?;
-    let targets = found.iter().map(|queue| {
-        let loss = format!(
-            "{} messages that are ready; {} that consumers hold stay",
-            shown_count(queue, "messages_ready"),
-            shown_count(queue, "messages_unacknowledged")
-        );
-        let path = Path::of(&["queues", vhost, name_of(queue), "contents"]);
+        let path = if what.if_empty { path.with("if-empty", "true") } else { path };
+        let path = if what.if_unused { path.with("if-unused", "true") } else { path };
         target(vhost, queue, loss, |label| Ask::delete(path, label))
-    });
-    let deed = Deed {
-        action: "purge",
-        words: ("purge", "purged"),
-        kind: ("queue", "queues"),
-        is_found: what.which.matching.is_some(),
     };
-    deed.run(session, targets.collect(), what.which.care).await
-}
-
-fn target(vhost: &str, queue: &Value, loss: String, ask: impl FnOnce(&str) -> Ask) -> Target {
-    let label = in_vhost("queue", name_of(queue), vhost);
-    let facts = json!({
-        "vhost": vhost,
-        "name": name_of(queue),
-        "messages": queue["messages"],
-        "messages_ready": queue["messages_ready"],
-        "messages_unacknowledged": queue["messages_unacknowledged"],
-        "consumers": queue["consumers"],
-    });
-    Target { ask: ask(&label), label, loss, facts }
-}
-
-pub(crate) fn name_of(queue: &Value) -> &str {
-    queue["name"].as_str().unwrap_or_default()
-}
-
-/// A count that a queue's leader may not have said.
-pub(crate) fn shown_count(queue: &Value, field: &str) -> String {
-    queue[field].as_u64().map_or_else(|| "an unknown number of".to_owned(), |it| it.to_string())
-}
-
-/// The queues that are meant, as they stand.
-pub(crate) async fn which(
-    session: &mut Session,
-    vhost: &str,
-    which: &Which,
-) -> Result<Vec<Value>, Failure> {
-    const COLUMNS: &str =
-        "name,messages,messages_ready,messages_unacknowledged,consumers,exclusive,paused";
-    if let Some(pattern) = &which.matching {
-        let path = Path::of(&["queues", vhost]).with("name", pattern).with("use_regex", "true");
-        let label = format!("queues of vhost {vhost}");
-        let path = path.with("columns", COLUMNS);
-        let mut found = list::fetch(session, &label, &path, FOUND_MAX + 1).await?;
-        if found.len() > FOUND_MAX {
-            return Err(Failure::Usage(format!(
-                "the filter finds more than {FOUND_MAX} queues: nothing was done; narrow it"
-            )));
-        }
-        found.retain(|queue| queue["exclusive"] != json!(true));
-        return Ok(found);
-    }
-    let mut found = Vec::with_capacity(which.names.len());
-    for name in &which.names {
-        let path = Path::of(&["queues", vhost, name]).with("columns", COLUMNS);
-        let label = in_vhost("queue", name, vhost);
-        found.push(session.api.get(path, &label).await?);
-    }
-    Ok(found)
+    let deed = deed("delete", ("delete", "deleted"), &what.which);
+    let targets = targets(session, vhost, &what.which, target).await?;
+    deed.run(session, targets, what.which.care).await
 }

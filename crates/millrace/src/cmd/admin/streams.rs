@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::api::Ask;
+use super::assignment;
+use super::chosen::{Which, name_of, shown_count, which};
 use super::deed::{Deed, Target, in_vhost};
 use super::failure::Failure;
 use super::login;
 use super::path::Path;
-use super::queues::{Which, name_of, shown_count, which};
 use super::resource::Vhost;
 use super::session::{Session, with};
 use crate::cmd::replay;
@@ -24,6 +25,8 @@ From one message on, or past all that there is:
   millrace stream seek billing --to next
 Give a stream and its subscriptions more partitions:
   millrace stream partitions orders --count 8
+See which consumer has which partition of a subscription:
+  millrace stream assignment billing
 Copy a part of a stream into a queue, and what came in the last hour into an exchange:
   millrace stream replay events --from 4711 --to 5000 --into again --rate 500/s
   millrace stream replay events --from 1h --exchange shop --filter 'orders.*.eu'";
@@ -45,6 +48,8 @@ enum Command {
     Seek(Seek),
     /// Give streams more partitions; what is in them stays where it is, and keys may go to another one from then on
     Partitions(Partitions),
+    /// Who is served by which partition of a subscription, since when and why
+    Assignment(Assignment),
     /// Copy a part of a stream, in order, into a queue or an exchange
     #[command(after_help = replay::HELP)]
     Replay(Box<replay::Args>),
@@ -57,6 +62,12 @@ struct Partitions {
     /// How many there are to be: no fewer than there are
     #[arg(long, value_name = "COUNT")]
     count: u16,
+}
+
+#[derive(clap::Args)]
+struct Assignment {
+    /// The subscription
+    queue: String,
 }
 
 #[derive(clap::Args)]
@@ -93,6 +104,9 @@ pub(crate) fn main(args: Args) -> ExitCode {
         }
         Command::Partitions(what) => {
             with(&login, async |session| partitions(session, vhost.name(), what).await)
+        }
+        Command::Assignment(Assignment { queue }) => {
+            with(&login, async |session| assignment::run(session, vhost.name(), &queue).await)
         }
         Command::Replay(what) => replay::run(&what, login.json, vhost.vhost.as_deref()),
     }

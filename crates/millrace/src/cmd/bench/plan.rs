@@ -276,6 +276,12 @@ impl Plan {
         }
     }
 
+    /// Whether the queues are streams, as an argument says.
+    pub(super) fn is_stream(&self) -> bool {
+        let stream = FieldValue::LongStr(b"stream".to_vec());
+        self.arguments.0.iter().any(|(name, value)| name == "x-queue-type" && *value == stream)
+    }
+
     /// Looks how many messages are left in the queues, and deletes them if that was asked for.
     pub(super) fn clean_up(&self) -> Result<u64, String> {
         let mut connection = self.connect("setup")?;

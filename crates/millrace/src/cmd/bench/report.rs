@@ -82,7 +82,8 @@ struct Totals {
     waiting_before: u64,
     left_after: u64,
     /// Neither consumed nor in a queue at the end; negative: delivered twice without being flagged. Known
-    /// only with confirms and acknowledgements.
+    /// only with confirms and acknowledgements, and not for a stream: it keeps what was read, and RabbitMQ tells
+    /// its length late.
     lost: Option<i64>,
 }
 
@@ -145,7 +146,8 @@ impl Report {
                 },
                 waiting_before: outcome.waiting,
                 left_after: outcome.left,
-                lost: (is_confirmed && !parameters.auto_ack).then(|| lost(plan, outcome)),
+                lost: (is_confirmed && !parameters.auto_ack && !plan.is_stream())
+                    .then(|| lost(plan, outcome)),
             },
             parameters,
         }

@@ -29,9 +29,8 @@ pub(crate) struct Args {
 
 /// Examines and tells.
 pub(crate) fn run(args: Args) -> ExitCode {
-    with(&args.options, &args.file, async |client, config| {
-        let report =
-            relay::io::admin::examine(client, &config).await.map_err(|error| error.to_string())?;
+    with(&args.options, &args.file, async |session, config| {
+        let report = session.examine(&config).await.map_err(|error| error.to_string())?;
         if args.json {
             let line = serde_json::json!({ "grade": report.grade(), "findings": report.findings });
             say(&line.to_string());

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use relay::admin::Grade;
-use relay::admin::install::{Every, Partitions, Wanted, plan};
+use relay::admin::install::{Every, Partitions, Wanted};
 
 use super::options::{File, Options};
 use super::session::{remark, say, with};
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Grant this role what `relay run` needs, and no more
     #[arg(long, value_name = "ROLE")]
     grant_to: Option<String>,
-    /// Print the SQL for psql and change nothing
+    /// Print the SQL and change nothing
     #[arg(long)]
     print: bool,
 }
@@ -59,11 +59,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         };
         Partitions { every, ahead: args.ahead.unwrap_or(usual) }
     });
-    with(&args.options, &args.file, async |client, config| {
+    with(&args.options, &args.file, async |session, config| {
         let wanted = Wanted { config, partitions, grant_to: args.grant_to };
-        let found =
-            relay::io::admin::find(client, &wanted).await.map_err(|error| error.to_string())?;
-        let plan = plan(&wanted, &found);
+        let plan = session.plan(&wanted).await.map_err(|error| error.to_string())?;
         let is_wrong = plan.report.grade() == Grade::Fail;
         if args.print {
             say(&plan.to_string());
@@ -85,7 +83,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
             let first = step.sql.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
             say(&format!("{}: {first}", step.why));
         };
-        let result = relay::io::admin::install(client, &plan, told).await;
+        let result = session.install(&plan, told).await;
         result.map_err(|error| {
             format!("{error}\nRun `millrace relay install` again to do the rest")
         })?;

@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         pause: args.pause,
         rate_max: args.max_rate,
     };
-    with(&args.options, &args.file, async |client, config| {
+    with(&args.options, &args.file, async |session, config| {
         let begun = Instant::now();
         let mut told = begun;
         let tell = |done: &Purged| {
@@ -77,8 +77,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             }
         };
         let done = match args.drop_partitions {
-            true => relay::io::admin::drop_partitions(client, &config, &purge, tell).await,
-            false => relay::io::admin::purge(client, &config, &purge, tell).await,
+            true => session.drop_partitions(&config, &purge, tell).await,
+            false => session.purge(&config, &purge, tell).await,
         };
         let done = done.map_err(|error| error.to_string())?;
         if args.drop_partitions {

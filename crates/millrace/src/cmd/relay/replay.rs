@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use relay::Reason;
 use relay::admin::replay::{Among, Choice};
-use relay::io::admin::Client;
-use relay::io::admin::Replay;
+use relay::io::admin::Session;
 
 use super::options::{File, Options};
 use super::session::{confirmed, remark, say, with};
@@ -21,7 +20,7 @@ Examples:
       publishes again what was published in that hour, with the same message-ids: an inbox drops duplicates
 
 The command counts the rows and asks before it replays them; with --yes it does not ask, with --dry-run it only counts.
-A TIME is a timestamp as PostgreSQL reads it (UTC, unless it names a zone), or an age: 90s, 15m, 2h, 7d.";
+A TIME is a timestamp as the database reads it (UTC, unless it names a zone), or an age: 90s, 15m, 2h, 7d.";
 
 /// Publish rows again: dead ones, waiting ones now, or published ones
 #[derive(clap::Args)]
@@ -73,7 +72,7 @@ fn reason(text: &str) -> Result<String, String> {
 
 /// Counts, asks, brings back.
 pub(crate) fn run(args: Args) -> ExitCode {
-    with(&args.options, &args.file, async |client, config| {
+    with(&args.options, &args.file, async |session, config| {
         let among = match (args.waiting, args.processed) {
             (true, _) => Among::Waiting,
             (false, true) => Among::Processed,
@@ -81,8 +80,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
         };
         let choice = Choice {
             ids: (!args.id.is_empty()).then(|| args.id.clone()),
-            since: moment(client, args.since.as_deref()).await?,
-            until: moment(client, args.until.as_deref()).await?,
+            since: moment(session, args.since.as_deref()).await?,
+            until: moment(session, args.until.as_deref()).await?,
             reason: args.reason.clone(),
             error_like: args.error_like.clone(),
         };
@@ -96,8 +95,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
             );
         }
         let words = |error: relay::Error| error.to_string();
-        let replay = Replay::of(client, &config, among, choice).await.map_err(words)?;
-        let counted = replay.count(client).await.map_err(words)?;
+        let replay = session.replay(&config, among, choice).await.map_err(words)?;
+        let counted = replay.count(session).await.map_err(words)?;
         let what = match among {
             Among::Dead => "dead rows would be published again",
             Among::Waiting => "waiting rows would be tried now",
@@ -115,7 +114,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         if !args.yes && !confirmed("Do it?", "--yes") {
             return Ok(ExitCode::FAILURE);
         }
-        let done = replay.run(client, |_| ()).await.map_err(words)?;
+        let done = replay.run(session, |_| ()).await.map_err(words)?;
         say(&format!("{} rows replayed", done.rows));
         if done.gone > 0 {
             remark(&format!(
@@ -128,12 +127,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// A time as PostgreSQL says it; how long ago becomes one.
-async fn moment(client: &Client, text: Option<&str>) -> Result<Option<String>, String> {
+/// A time as the database says it; how long ago becomes one.
+async fn moment(session: &Session, text: Option<&str>) -> Result<Option<String>, String> {
     let Some(text) = text else { return Ok(None) };
     let moment = match service::duration(text) {
-        Ok(ago) => relay::io::admin::ago(client, ago).await,
-        Err(_) => relay::io::admin::time(client, text).await,
+        Ok(ago) => session.ago(ago).await,
+        Err(_) => session.time(text).await,
     };
     moment.map(Some).map_err(|error| error.to_string())
 }

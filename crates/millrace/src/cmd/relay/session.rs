@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use relay::io::admin::Client;
+use relay::io::admin::Session;
 
 use super::options::{File, Options, config};
 use super::screen;
@@ -18,7 +18,7 @@ const EXIT_UNABLE: u8 = 2;
 pub(super) fn with(
     options: &Options,
     file: &File,
-    work: impl AsyncFnOnce(&Client, relay::Config) -> Result<ExitCode, String>,
+    work: impl AsyncFnOnce(&Session, relay::Config) -> Result<ExitCode, String>,
 ) -> ExitCode {
     let config = match config(&options.given, file) {
         Ok((config, _)) => config,
@@ -31,11 +31,9 @@ pub(super) fn with(
         Err(error) => return unable(&format!("cannot start: {error}")),
     };
     let result = runtime.block_on(async {
-        let client = relay::io::connect(&config.database, NAME).await;
-        let client = client.map_err(|error| error.to_string())?;
         let mut config = config;
-        relay::io::name_slot(&client, &mut config).await.map_err(|error| error.to_string())?;
-        work(&client, config).await
+        let session = Session::open(&mut config, NAME).await.map_err(|error| error.to_string())?;
+        work(&session, config).await
     });
     result.unwrap_or_else(|why| unable(&why))
 }

@@ -31,11 +31,10 @@ pub(crate) struct Args {
 /// Looks once, or until it is stopped.
 pub(crate) fn run(args: Args) -> ExitCode {
     let is_terminal = std::io::stdout().is_terminal() && !args.json;
-    with(&args.options, &args.file, async |client, config| {
+    with(&args.options, &args.file, async |session, config| {
         let mut before: Option<(Status, Instant)> = None;
         loop {
-            let mut status =
-                relay::io::admin::look(client, &config).await.map_err(|error| error.to_string())?;
+            let mut status = session.look(&config).await.map_err(|error| error.to_string())?;
             let now = Instant::now();
             if let Some((before, at)) = &before {
                 status.since(before, (now - *at).as_secs_f64());

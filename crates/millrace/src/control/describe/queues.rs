@@ -479,7 +479,7 @@ impl Settings {
             when_behind: subscription.map(|it| behind(it.skips).to_owned()),
             filter: filter.as_deref().map(shown_filter),
             seeks: subscription.map(|it| it.seeks),
-            assign: assignment.map(|_| "partition".to_owned()),
+            assign: assignment.filter(|_| !single_active).map(|_| "partition".to_owned()),
             order_by_key: order.as_ref().map(|key| key.to_string()),
             dequeue_rate: rates.dequeue.map(rate::shown),
             dequeue_burst: rates

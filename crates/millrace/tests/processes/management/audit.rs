@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Managed;
+use super::{Managed, until_connected};
 use crate::node::{Node, until};
 
 fn records(managed: &Managed, query: &str) -> Vec<Value> {
@@ -84,14 +84,19 @@ fn who_changed_what_is_remembered_without_secrets_and_survives_a_crash() {
     });
 }
 
-#[test]
-fn every_node_has_the_records_and_closed_connections_are_in_them() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_has_the_records_and_closed_connections_are_in_them() {
     let nodes = Node::start_three("management-audit-three").into_iter().map(Managed::of);
     let [one, two, three] = nodes.collect::<Vec<_>>().try_into().ok().unwrap();
     until_remembered(&one);
     two.done("PUT", "/vhosts/shop", &json!({}));
-    let closed = two.guest("DELETE", "/connections/username/guest", &Value::Null);
-    assert_eq!(closed.status, 204, "{}", closed.body);
+    let _client = until_connected(&three, "guest", "guest").await;
+    // Of whom nobody is connected, nothing is closed.
+    for user in ["guest", "nobody"] {
+        let path = format!("/connections/username/{user}");
+        let closed = two.guest("DELETE", &path, &Value::Null);
+        assert_eq!(closed.status, 204, "{}", closed.body);
+    }
     let expected =
         ["parameter.set", "vhost.created", "permission.created", "user.connections.closed"];
     for node in [&one, &two, &three] {

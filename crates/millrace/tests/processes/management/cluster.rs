@@ -35,6 +35,14 @@ async fn any_node_tells_of_all() {
     let running = nodes.as_array().unwrap().iter().map(|node| node["running"].clone());
     assert_eq!(running.collect::<Vec<_>>(), [json!(true), json!(true), json!(true)]);
 
+    let message = json!({ "routing_key": "jobs", "payload": "x", "payload_encoding": "string", "properties": {} });
+    one.done("POST", "/exchanges/%2F/amq.default/publish", &message);
+    for node in [&one, &two, &three] {
+        until("each node says how long the oldest message waits", || {
+            node.done("GET", "/queues/%2F/jobs", &Value::Null)["oldest_ready_at"].is_u64()
+        });
+    }
+
     one.done_at_last("PUT", "/user-limits/ann/max-connections", &json!({ "value": 1 }));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     // The others have said within seconds how many there are.

@@ -93,3 +93,31 @@ async fn each_setting_of_a_queue_says_where_it_is_from() {
     assert_eq!(policies.collect::<Vec<_>>(), expected);
     assert_eq!((&shown["state"], &shown["messages_ready"]), (&json!("running"), &json!(0)));
 }
+
+/// What a policy would change is said before it is put, and is what it changes then. Nothing is changed by asking.
+#[test]
+fn a_policy_is_foreseen_before_it_is_put() {
+    let managed = Managed::start("management-foreseen");
+    for name in ["jobs.a", "jobs.high", "other"] {
+        managed.done("PUT", &format!("/queues/%2F/{name}"), &json!({ "durable": true }));
+    }
+    let high = json!({ "pattern": "high$", "priority": 9, "definition": { "max-length": 1 } });
+    managed.done_at_last("PUT", "/policies/%2F/high", &high);
+    let policy = json!({ "pattern": "^jobs", "definition": { "max-length": 5 } });
+    let path = "/millrace/explain/%2F/policies/short";
+    let told = managed.done("POST", path, &policy);
+    let change = json!({
+        "queue": "jobs.a",
+        "policy": { "before": null, "after": "short" },
+        "definition": { "before": {}, "after": { "max-length": 5 } },
+    });
+    assert_eq!(told, json!({ "queue_count": 2, "change_count": 1, "changes": [change] }));
+    assert_eq!(managed.guest("GET", "/policies/%2F/short", &Value::Null).status, 404);
+    let wrong = json!({ "pattern": "(", "definition": { "max-length": 5 } });
+    assert_eq!(managed.guest("POST", path, &wrong).status, 400);
+    assert_eq!(managed.guest("POST", "/millrace/explain/none/policies/p", &policy).status, 404);
+    managed.done("PUT", "/policies/%2F/short", &policy);
+    let governed = managed.done("GET", "/queues/%2F/jobs.a", &Value::Null);
+    assert_eq!(governed["effective_policy_definition"], json!({ "max-length": 5 }));
+    assert_eq!(managed.done("POST", path, &policy)["change_count"], 0);
+}

@@ -141,3 +141,62 @@ fn streams_are_bounded_and_who_has_no_room_is_told() {
     drop(crowd);
     until("there is room again", || Live::open(&managed, "guest", "guest").status == 200);
 }
+
+/// A stream tells who paused a queue, how long its oldest message waits at least, and what is wrong: as it comes, without
+/// being asked for. Lists can be sorted by that age.
+#[test]
+fn a_stream_tells_of_pauses_of_ages_and_of_problems() {
+    let managed = Managed::start("management-live-more");
+    let bounded = json!({ "durable": true, "arguments": { "x-max-length-bytes": 10_000_000 } });
+    managed.done("PUT", "/queues/%2F/left", &bounded);
+    managed.done("PUT", "/queues/%2F/empty", &json!({ "durable": true }));
+    let mut live = Live::open(&managed, "guest", "guest");
+    let begun = live.until(|name, _| name == "complete");
+    let columns = begun.iter().find(|(name, _)| name == "begin").unwrap().1["columns"].clone();
+    let place = |column: &str| {
+        let mut columns = columns.as_array().unwrap().iter();
+        columns.position(|it| it == column).unwrap()
+    };
+    let (oldest, bytes) = (place("oldest_ready_at"), place("ready_bytes"));
+    // What is wrong while a node starts is told, and that it is over.
+    let is_well = |name: &str, data: &Value| name == "problems" && data["verdict"] == "ok";
+    if !begun.iter().any(|(name, data)| is_well(name, data)) {
+        live.until(is_well);
+    }
+    let row_of = |data: &Value, part: &str, holds: &dyn Fn(&Value) -> bool| {
+        let rows = data[part].as_array().cloned().unwrap_or_default();
+        rows.into_iter().any(|row| holds(&row))
+    };
+
+    let message = json!({ "routing_key": "left", "payload": "12345", "payload_encoding": "string", "properties": {} });
+    for _ in 0..1_100 {
+        managed.done("POST", "/exchanges/%2F/amq.default/publish", &message);
+    }
+    live.until(|name, data| {
+        let is_told = |row: &Value| row[oldest].is_u64() && row[bytes].as_u64() >= Some(5_500);
+        name == "queues" && row_of(data, "changed", &is_told)
+    });
+    live.until(|name, data| {
+        name == "problems" && data["problems"][0]["kind"] == "queue_without_consumers"
+    });
+    managed.done("PUT", "/millrace/queues/%2F/left/pause", &Value::Null);
+    let is_paused = |row: &Value| row[2] == "left" && row[3] == "classic" && row[4] == "guest";
+    live.until(|name, data| name == "queues" && row_of(data, "new", &is_paused));
+    managed.done("DELETE", "/millrace/queues/%2F/left/pause", &Value::Null);
+    let goes_on = |row: &Value| row[2] == "left" && row[4].is_null();
+    live.until(|name, data| name == "queues" && row_of(data, "new", &goes_on));
+
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let one = managed.done("GET", "/queues/%2F/left", &Value::Null);
+    let at = one["oldest_ready_at"].as_u64().unwrap();
+    assert!(at <= now.as_millis() as u64 && at + 600_000 > now.as_millis() as u64, "{one}");
+    let sorted = "/queues?sort=oldest_ready_at&columns=name,oldest_ready_at,message_bytes_ready";
+    for query in [sorted.to_owned(), format!("{sorted}&page=1&page_size=10")] {
+        let listed = managed.done("GET", &query, &Value::Null);
+        let items = listed.get("items").unwrap_or(&listed).as_array().unwrap();
+        assert_eq!(items[0]["oldest_ready_at"], at, "{listed}");
+        assert!(items[0]["message_bytes_ready"].as_u64() >= Some(5_500), "{listed}");
+        assert_eq!(items[1]["name"], "empty", "who has no age comes last: {listed}");
+        assert!(items[1]["oldest_ready_at"].is_null(), "{listed}");
+    }
+}

@@ -83,6 +83,10 @@ pub(super) fn tls(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
             "Use sslmode=verify-full (with sslrootcert=FILE for an authority of your own)",
         ),
     });
+    broker_tls(config, findings);
+}
+
+pub(crate) fn broker_tls(config: &Config, findings: &mut Vec<Finding>) {
     let host = &config.broker.host;
     let is_local = host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -59,7 +59,7 @@ pub(super) fn sequence_type(is_partitioned: bool) -> &'static str {
 }
 
 /// All columns of the mapping, in the order in which a new table has them.
-fn names(mapping: &Mapping) -> Vec<String> {
+pub(crate) fn names(mapping: &Mapping) -> Vec<String> {
     let some = |column: &Option<String>| column.iter().cloned().collect::<Vec<_>>();
     let routing = mapping.exchange.columns().chain(mapping.routing_key.columns());
     let all = [

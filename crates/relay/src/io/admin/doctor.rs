@@ -32,7 +32,7 @@ struct Count {
 ///
 /// # Errors
 /// The database cannot be asked anything at all.
-pub async fn examine(client: &Client, config: &Config) -> Result<Report, Error> {
+pub(super) async fn examine(client: &Client, config: &Config) -> Result<Report, Error> {
     let timeout = format!("SET statement_timeout = {}", STATEMENT_TIMEOUT.as_millis());
     client.batch_execute(&timeout).await.map_err(|error| super::database("beginning", &error))?;
     let mut facts = Facts {

@@ -17,7 +17,7 @@ const LOCK_TIMEOUT: &str = "5s";
 ///
 /// # Errors
 /// The database cannot be asked.
-pub async fn find(client: &Client, wanted: &Wanted) -> Result<Found, Error> {
+pub(super) async fn find(client: &Client, wanted: &Wanted) -> Result<Found, Error> {
     let config = &wanted.config;
     let mut server: Server = ask_one(client, "looking at the server", READ_SERVER, &[]).await?;
     let table = read_shape(client, &config.mapping.table).await?;
@@ -46,7 +46,7 @@ pub async fn find(client: &Client, wanted: &Wanted) -> Result<Found, Error> {
 ///
 /// # Errors
 /// A statement fails; those of the transaction are undone then, and the same plan can be made again.
-pub async fn install(
+pub(super) async fn install(
     client: &Client,
     plan: &Plan,
     mut told: impl FnMut(&Step),

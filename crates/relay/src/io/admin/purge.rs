@@ -9,7 +9,7 @@ use super::doctor::label;
 use super::read_shape;
 use crate::admin::ids::{is_among, is_id};
 use crate::admin::install::{archive_of, partitions};
-use crate::admin::purge::{Purge, Scope, Walk, condition, delete, keeps_any};
+use crate::admin::purge::{Purge, Purged, Scope, Walk, condition, delete, keeps_any};
 use crate::admin::{Leaf, Shape};
 use crate::config::{Config, OnDead, Order, Source};
 use crate::error::Error;
@@ -25,20 +25,6 @@ const DROP_LOCK_TIMEOUT: &str = "2s";
 /// What is looked at once more under that lock may take so long.
 const DROP_LOOK_TIMEOUT: &str = "5s";
 
-/// What was done so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
-    pub rows: u64,
-    /// Blocks walked, of all; for dead rows: 0.
-    pub blocks: (u64, u64),
-    /// Keys whose dead rows went, and whose later rows go on.
-    pub keys: u64,
-    /// Partitions dropped.
-    pub partitions: Vec<String>,
-    /// Partitions that are old and were kept, and why.
-    pub kept: Vec<(String, String)>,
-}
-
 /// What both kinds of purge need to know.
 struct Old {
     shape: Shape,
@@ -53,7 +39,7 @@ struct Old {
 ///
 /// # Errors
 /// There are no such rows under this configuration, or a statement fails: what was told is done.
-pub async fn purge(
+pub(super) async fn purge(
     client: &Client,
     config: &Config,
     purge: &Purge,
@@ -259,7 +245,7 @@ async fn purge_dead(
 ///
 /// # Errors
 /// As [`purge`].
-pub async fn drop_partitions(
+pub(super) async fn drop_partitions(
     client: &Client,
     config: &Config,
     purge: &Purge,

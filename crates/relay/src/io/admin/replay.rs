@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio_postgres::Client;
 
 use super::doctor::label;
 use super::purge::wait_for_slots;
 use super::{ask_one, read_shape};
-use crate::admin::replay::{Among, Choice, Statements, statements};
+use crate::admin::replay::{Among, Choice, Counted, Replayed, Statements, statements};
 use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::io::find_table;
@@ -19,7 +18,7 @@ use crate::sql::Table;
 
 /// A replay that was counted and not done yet.
 #[derive(Debug)]
-pub struct Replay {
+pub(super) struct Replay {
     statements: Statements,
     outbox: String,
     choice: Choice,
@@ -28,27 +27,11 @@ pub struct Replay {
 /// Where a row stands in the order of a replay.
 type Place = Vec<Option<String>>;
 
-/// What would be brought back.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Counted {
-    pub count: i64,
-    pub example: Option<String>,
-    pub error: Option<String>,
-}
-
-/// What was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
-    pub rows: u64,
-    /// Chosen, and nowhere to be found: deleted from the outbox by somebody, and not stored.
-    pub gone: u64,
-}
-
 /// The time `ago`, as the database has it.
 ///
 /// # Errors
 /// The database cannot be asked.
-pub async fn ago(client: &Client, ago: Duration) -> Result<String, Error> {
+pub(super) async fn ago(client: &Client, ago: Duration) -> Result<String, Error> {
     let sql = "SELECT (now() - $1::float8 * interval '1 second')::text";
     let row = client.query_one(sql, &[&ago.as_secs_f64()]).await;
     Ok(row.map_err(|error| database("asking for the time", &error))?.get(0))
@@ -58,7 +41,7 @@ pub async fn ago(client: &Client, ago: Duration) -> Result<String, Error> {
 ///
 /// # Errors
 /// It is no time.
-pub async fn time(client: &Client, text: &str) -> Result<String, Error> {
+pub(super) async fn time(client: &Client, text: &str) -> Result<String, Error> {
     let row = client.query_one("SELECT $1::text::timestamptz::text", &[&text]).await;
     Ok(row.map_err(|error| database(&format!("reading `{text}` as a time"), &error))?.get(0))
 }
@@ -68,7 +51,7 @@ impl Replay {
     ///
     /// # Errors
     /// There is no such table, or no such rows under this configuration.
-    pub async fn of(
+    pub(super) async fn of(
         client: &Client,
         config: &Config,
         among: Among,
@@ -102,7 +85,7 @@ impl Replay {
     ///
     /// # Errors
     /// The database cannot be asked, or a time is not one.
-    pub async fn count(&self, client: &Client) -> Result<Counted, Error> {
+    pub(super) async fn count(&self, client: &Client) -> Result<Counted, Error> {
         let Choice { ids, since, until, reason, error_like } = &self.choice;
         let doing = "counting what is chosen";
         ask_one(
@@ -118,7 +101,7 @@ impl Replay {
     ///
     /// # Errors
     /// A statement fails: what was told is done, and the same can be asked for again.
-    pub async fn run(
+    pub(super) async fn run(
         &self,
         client: &Client,
         mut told: impl FnMut(Replayed),

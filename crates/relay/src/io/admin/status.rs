@@ -24,7 +24,7 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The database cannot be asked, or has no such table.
-pub async fn look(client: &Client, config: &Config) -> Result<Status, Error> {
+pub(super) async fn look(client: &Client, config: &Config) -> Result<Status, Error> {
     let mut status = Status::default();
     let mut shape = None;
     if !matches!(config.source, Source::Messages { .. }) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Begins with "some": nobody has asked yet.
 #[derive(Debug)]
-pub(super) struct Failures {
+pub(in crate::io) struct Failures {
     state: Mutex<State>,
 }
 
@@ -23,11 +23,11 @@ struct State {
 
 /// When the database was asked; none: its answer says nothing, as somebody was writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked(Option<u64>);
+pub(in crate::io) struct Asked(Option<u64>);
 
 /// Somebody is writing failures down, until this is dropped: after the commit.
 #[derive(Debug)]
-pub(super) struct Writing(Arc<Failures>);
+pub(in crate::io) struct Writing(Arc<Failures>);
 
 impl Default for Failures {
     fn default() -> Self {
@@ -41,12 +41,12 @@ impl Failures {
     }
 
     /// Whether something has failed that may keep rows back.
-    pub(super) fn has_some(&self) -> bool {
+    pub(in crate::io) fn has_some(&self) -> bool {
         self.state().has_some
     }
 
     /// To be held from before the first failure is written until its transaction has ended.
-    pub(super) fn write(self: &Arc<Self>) -> Writing {
+    pub(in crate::io) fn write(self: &Arc<Self>) -> Writing {
         let mut state = self.state();
         state.has_some = true;
         state.writers += 1;
@@ -54,13 +54,13 @@ impl Failures {
     }
 
     /// Before the database is asked.
-    pub(super) fn ask(&self) -> Asked {
+    pub(in crate::io) fn ask(&self) -> Asked {
         let state = self.state();
         Asked((state.writers == 0).then_some(state.turn))
     }
 
     /// Somebody came upon some.
-    pub(super) fn found(&self) {
+    pub(in crate::io) fn found(&self) {
         let mut state = self.state();
         state.has_some = true;
         // Whoever asked earlier, and heard that there were none, may answer later.
@@ -68,7 +68,7 @@ impl Failures {
     }
 
     /// What the database said to a question that was asked `then`.
-    pub(super) fn answered(&self, then: Asked, has_some: bool) {
+    pub(in crate::io) fn answered(&self, then: Asked, has_some: bool) {
         if has_some {
             return self.found();
         }

@@ -130,7 +130,8 @@ impl Lanes {
             }
         }
         if has_taken || !plan.release.is_empty() {
-            tracing::info!(worker = number, lanes = self.owned.len(), total, "holds lanes");
+            let (worker, buckets) = (number, self.owned.len());
+            tracing::info!(worker, "the worker owns {buckets} of {total} buckets");
         }
         self.list = self.owned.iter().copied().collect();
         self.next =

@@ -2,9 +2,10 @@
 //!
 //! Everything is written with as few statements as possible. If the data of some row makes one of them fail (a trigger
 //! or constraint of the table refuses that row), nothing is written; then the same is done once more *apart*: under
-//! savepoints, in halves, until the guilty rows stand alone and all others are written.
+//! savepoints, in halves, until the failing rows stand alone and all others are written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use client::Chance;
@@ -16,12 +17,11 @@ use super::failures::Writing;
 use super::fetch::Tid;
 use super::{Prepared, Shared};
 use crate::attempts::{Fault, Reason};
-use crate::batch::Batch;
+use crate::batch::{Batch, Failed};
 use crate::config::{OnSuccess, Order};
 use crate::error::Error;
 use crate::io::postgres::{database, is_of_a_row, words};
 use crate::limits::shortened;
-use crate::mapping::Mapping;
 use crate::poll::halves::Halves;
 
 /// Under an order a fetch waits for a locked row for a while only. What the broker has taken is marked, however long
@@ -99,7 +99,7 @@ enum What<'a> {
     /// Failures are written: their places in the list.
     Fail(&'a Failures),
     /// The same, whose rows are dead, leave the outbox.
-    Bury(&'a Failures),
+    MoveToDead(&'a Failures),
 }
 
 /// What a statement did to rows.
@@ -122,8 +122,9 @@ impl Writer<'_, '_> {
     }
 
     async fn write_down(mut self) -> Result<Written, Unwritten> {
-        let confirmed: Vec<usize> = self.batch.confirmed().collect();
-        let mut faults = self.batch.faults().to_vec();
+        let mut confirmed = self.batch.confirmed().to_vec();
+        confirmed.sort_unstable();
+        let mut failed_rows = self.batch.failed().to_vec();
         let mut written = Written::default();
         if !confirmed.is_empty() {
             let count = confirmed.len();
@@ -134,31 +135,32 @@ impl Writer<'_, '_> {
                     self.shared.table.label()
                 ))));
             }
-            faults.extend(refused.into_iter().map(|(row, words)| {
+            failed_rows.extend(refused.into_iter().map(|(row, words)| {
                 let text = format!("it was published, but its row cannot be marked: {words}");
-                (row, Fault { reason: Reason::Unmarked, text })
+                Failed { row, fault: Fault { reason: Reason::Unmarked, text }, is_charged: true }
             }));
             if self.had_failures || self.shared.failures.has_some() {
                 let ids: Vec<&str> = marked.iter().map(|&row| id(&self, row)).collect();
-                let absolve = self.shared.statements.absolve();
-                self.execute(&absolve, &[&ids]).await.map_err(failed)?;
+                let clear = self.shared.statements.clear_failures();
+                self.execute(&clear, &[&ids]).await.map_err(failed)?;
             }
             written = Written { marked, rest, writing: None };
         }
-        if !faults.is_empty() {
+        if !failed_rows.is_empty() {
             written.writing = Some(self.shared.failures.write());
-            self.fail(&faults).await?;
+            self.fail(&failed_rows).await?;
         }
         Ok(written)
     }
 
     /// Nothing could ever be marked, so that it is not these rows' fault.
     fn is_setup(&self, refused: &[(usize, String)]) -> bool {
-        self.shared.metrics.confirmed.get() == 0 && refused.iter().all(|(_, words)| words == KEPT)
+        !self.shared.has_marked.load(Ordering::Relaxed)
+            && refused.iter().all(|(_, words)| words == KEPT)
     }
 
-    async fn fail(&mut self, faults: &[(usize, Fault)]) -> Result<(), Unwritten> {
-        let failures = self.judge(faults).await.map_err(failed)?;
+    async fn fail(&mut self, rows: &[Failed]) -> Result<(), Unwritten> {
+        let failures = self.judge(rows).await.map_err(failed)?;
         let all: Vec<usize> = (0..failures.rows.len()).collect();
         let (noted, refused, _) = self.run(What::Fail(&failures), all).await?;
         for (at, words) in refused {
@@ -166,7 +168,7 @@ impl Writer<'_, '_> {
             tracing::error!(
                 id,
                 words,
-                "a failure cannot be written down, so it is tried again and again"
+                "the database refuses to record a failure; the row is published again and again"
             );
         }
         let is_kept = self.shared.config.on_success != OnSuccess::Update;
@@ -174,14 +176,14 @@ impl Writer<'_, '_> {
             noted.into_iter().filter(|&at| failures.after[at].is_none()).collect();
         // What leaves the outbox is kept among the failures, by its id.
         dead.retain(|&at| !is_kept || !failures.ids[at].is_empty());
-        if !dead.is_empty() && self.shared.statements.buries() {
-            let (_, refused, _) = self.run(What::Bury(&failures), dead).await?;
+        if !dead.is_empty() && self.shared.statements.moves_dead() {
+            let (_, refused, _) = self.run(What::MoveToDead(&failures), dead).await?;
             for (at, words) in refused {
                 let id = &failures.ids[at];
                 tracing::warn!(
                     id,
                     words,
-                    "a dead row cannot leave the outbox: it stays there, and waits"
+                    "the database refuses to move a dead row out of the outbox; the row stays there and waits"
                 );
             }
         }
@@ -189,8 +191,8 @@ impl Writer<'_, '_> {
     }
 
     /// What comes next for each row that failed.
-    async fn judge(&mut self, faults: &[(usize, Fault)]) -> Result<Failures, PgError> {
-        let ids: Vec<&str> = faults.iter().map(|(row, _)| id(self, *row)).collect();
+    async fn judge(&mut self, rows: &[Failed]) -> Result<Failures, PgError> {
+        let ids: Vec<&str> = rows.iter().map(|failed| id(self, failed.row)).collect();
         let sql = self.shared.statements.attempts();
         let statement = self.prepared.get(self.transaction, &sql).await?;
         let earlier = self.transaction.query(&statement, &[&ids]).await?;
@@ -199,7 +201,7 @@ impl Writer<'_, '_> {
         let mut failures = Failures::default();
         let mut seen = BTreeSet::new();
         let mut told: BTreeMap<Reason, (usize, usize, &str)> = BTreeMap::new();
-        for (row, Fault { reason, text }) in faults {
+        for Failed { row, fault: Fault { reason, text }, is_charged } in rows {
             let id = id(self, *row);
             told.entry(*reason).or_insert((0, *row, text)).0 += 1;
             // Two rows without an id, say, are written down as one.
@@ -207,13 +209,12 @@ impl Writer<'_, '_> {
                 continue;
             }
             let before = earlier.get(id).copied().unwrap_or(0);
-            let attempts = before.saturating_add(i32::from(self.is_charged(*reason)));
-            let bits = self.chance.next_bits();
-            let next = reason.next(&self.shared.config.attempts, attempts.max(1) as u32, bits);
+            let (attempts, bits) = (&self.shared.config.attempts, self.chance.next_bits());
+            let (made, next) = reason.after(attempts, before.unsigned_abs(), *is_charged, bits);
             failures.rows.push(*row);
             failures.ids.push(id.to_owned());
             failures.keys.push(self.key(*row));
-            failures.attempts.push(attempts);
+            failures.attempts.push(i32::try_from(made).unwrap_or(i32::MAX));
             failures.reasons.push(reason.name());
             failures.errors.push(shortened(text));
             failures.after.push(match next {
@@ -226,28 +227,14 @@ impl Writer<'_, '_> {
             let (id, error) = (id(self, row), shortened(text));
             self.shared.metrics.note_failure(reason, id, self.key(row).as_deref(), &error);
             tracing::warn!(
-                count,
                 reason = reason.name(),
                 id,
                 error,
                 advice = reason.advice(),
-                "messages were not taken, such as this one"
+                "the broker or the relay refused {count} rows, such as this one"
             );
         }
         Ok(failures)
-    }
-
-    /// Whether this counts as an attempt. What nobody answered, what was refused where nothing was taken, and what finds no
-    /// queue while nothing ever did (nobody has declared them yet) does not.
-    fn is_charged(&self, reason: Reason) -> bool {
-        match reason {
-            Reason::Unanswered => false,
-            Reason::Refused => self.batch.has_proof(),
-            Reason::Unroutable => {
-                self.batch.confirmed_count() > 0 || self.shared.metrics.confirmed.get() > 0
-            }
-            Reason::TooLarge | Reason::Broken | Reason::Unmarked => true,
-        }
     }
 
     /// Does it to all of `rows`; apart, to all that the database lets it, and says of the others why not. The last are
@@ -313,16 +300,16 @@ impl Writer<'_, '_> {
                 let done = self.execute(&sql, &[ids, keys, attempts, reasons, errors, after]).await;
                 self.judged(done.map(drop))
             }
-            What::Bury(all) => {
+            What::MoveToDead(all) => {
                 let all = all.only(rows);
                 let texts = all.reasons.iter().zip(&all.errors);
                 let texts: Vec<String> =
                     texts.map(|(reason, error)| format!("{reason}: {error}")).collect();
                 let names = Names::of(self, &all.rows);
-                let sql = self.shared.statements.bury();
+                let sql = self.shared.statements.move_to_dead();
                 let statement = self.prepared.get(self.transaction, &sql).await.map_err(failed)?;
                 let parameters: [&(dyn ToSql + Sync); 2] = [names.parameter(), &texts];
-                let more = if self.shared.statements.buries_in_place() {
+                let more = if self.shared.statements.dead_stay_in_place() {
                     let buried = self.transaction.execute(&statement, &parameters).await;
                     buried.map(|buried| buried as i64 - all.rows.len() as i64)
                 } else {
@@ -350,7 +337,7 @@ impl Writer<'_, '_> {
             Err(error) => return Err(Unwritten::Failed(database("marking rows", &error))),
         };
         if waiting > 0 {
-            return Err(Unwritten::Failed(Error::setup(still_waits(&self.shared.config.mapping))));
+            return Err(Unwritten::Failed(Error::setup(self.shared.config.mapping.still_waits())));
         }
         if marked > rows.len() as u64 {
             return Err(self.not_unique(format!(
@@ -410,18 +397,6 @@ impl Writer<'_, '_> {
             }
         }
     }
-}
-
-/// Published rows would be published for ever.
-pub(super) fn still_waits(mapping: &Mapping) -> String {
-    format!(
-        "a row of {} that is marked as published ({} = {}) still fits --pending-where ({}), so that it would be published \
-         over and over: nothing was marked. Make the two fit",
-        mapping.table,
-        mapping.processed.as_deref().unwrap_or_default(),
-        mapping.processed_value.as_deref().unwrap_or("the time"),
-        mapping.pending_where.as_deref().unwrap_or_default()
-    )
 }
 
 fn failed(error: PgError) -> Unwritten {

@@ -67,7 +67,7 @@ pub(super) async fn listen(shared: Arc<Shared>) {
     let Some(channel) = shared.config.listen.clone() else { return };
     loop {
         if let Err(error) = listen_once(&shared, &channel).await {
-            tracing::warn!(%error, channel, "notifications do not arrive; polling goes on");
+            tracing::warn!(%error, channel, "cannot listen for notifications; polling goes on");
         }
         tokio::time::sleep(RECONNECT_EVERY).await;
     }

@@ -44,14 +44,14 @@ const STORE: &str = "INSERT INTO millrace.relay_failures AS f \
       position = coalesce(f.position, excluded.position), \
       stored_row = coalesce(f.stored_row, excluded.stored_row)";
 
-const CHARGE: &str = "UPDATE millrace.relay_failures f SET attempts = n.attempts, reason = n.reason, \
+const RETRY: &str = "UPDATE millrace.relay_failures f SET attempts = n.attempts, reason = n.reason, \
       error = n.error, last_failed_at = now(), next_attempt_at = now() + n.after * interval '1 second', \
       dead_at = CASE WHEN n.is_dead THEN now() END \
     FROM unnest($2::text[], $3::int4[], $4::text[], $5::text[], $6::float8[], $7::bool[]) \
       AS n(id, attempts, reason, error, after, is_dead) \
     WHERE f.outbox = $1 AND f.row_id = n.id";
 
-const ABSOLVE: &str =
+const REMOVE: &str =
     "DELETE FROM millrace.relay_failures WHERE outbox = $1 AND row_id = ANY($2::text[])";
 
 /// The first row of each key is due if it was waiting; `$2`: these keys, NULL: all; `$3`: a dead one blocks.
@@ -98,20 +98,20 @@ impl Failures {
     pub(super) async fn apply(self, orders: Vec<Output>) -> Result<Vec<Input>, Error> {
         let failed = |error: tokio_postgres::Error| database("writing failures", &error);
         let mut inputs = Vec::new();
-        let (mut stores, mut charges) = (Vec::new(), Vec::new());
-        let (mut absolved, mut keys) = (Vec::new(), BTreeSet::new());
+        let (mut stores, mut retries) = (Vec::new(), Vec::new());
+        let (mut removed, mut keys) = (Vec::new(), BTreeSet::new());
         let mut others = Vec::new();
         for order in orders {
             match order {
                 Output::Store(failure) => stores.push(failure),
-                Output::Charge(failure) => {
+                Output::Retry(failure) => {
                     if failure.next == NextAttempt::Never && !self.dead_blocks() {
                         keys.extend(failure.key.clone());
                     }
-                    charges.push(failure);
+                    retries.push(failure);
                 }
-                Output::Absolve { row_id, key } => {
-                    absolved.push(row_id);
+                Output::Remove { row_id, key } => {
+                    removed.push(row_id);
                     keys.extend(key);
                 }
                 Output::FetchDue | Output::Sweep => others.push(order),
@@ -123,11 +123,11 @@ impl Failures {
             self.store(&stores).await.map_err(failed)?;
             inputs.push(Input::Stored(stores.len()));
         }
-        if !charges.is_empty() {
-            self.charge(&charges).await.map_err(failed)?;
+        if !retries.is_empty() {
+            self.retry(&retries).await.map_err(failed)?;
         }
-        if !absolved.is_empty() {
-            self.client.execute(ABSOLVE, &[&self.outbox, &absolved]).await.map_err(failed)?;
+        if !removed.is_empty() {
+            self.client.execute(REMOVE, &[&self.outbox, &removed]).await.map_err(failed)?;
         }
         if !keys.is_empty() {
             let keys: Vec<String> = keys.into_iter().collect();
@@ -142,10 +142,9 @@ impl Failures {
             match other {
                 Output::FetchDue => inputs.push(self.due().await.map_err(failed)?),
                 Output::Sweep => inputs.push(Input::Swept(self.sweep().await?)),
-                Output::Store(_)
-                | Output::Charge(_)
-                | Output::Absolve { .. }
-                | Output::GiveUp(_) => unreachable!("these are not among the others"),
+                Output::Store(_) | Output::Retry(_) | Output::Remove { .. } | Output::GiveUp(_) => {
+                    unreachable!("these are not among the others")
+                }
             }
         }
         Ok(inputs)
@@ -178,7 +177,7 @@ impl Failures {
         self.client.execute(STORE, &parameters).await.map(drop)
     }
 
-    async fn charge(&self, failures: &[Failure]) -> Result<(), tokio_postgres::Error> {
+    async fn retry(&self, failures: &[Failure]) -> Result<(), tokio_postgres::Error> {
         let column = |of: fn(&Failure) -> &str| -> Vec<&str> { failures.iter().map(of).collect() };
         let attempts: Vec<i32> = failures.iter().map(|f| f.attempts as i32).collect();
         let after: Vec<Option<f64>> = failures.iter().map(|f| seconds(f.next)).collect();
@@ -192,7 +191,7 @@ impl Failures {
             &after,
             &dead,
         ];
-        self.client.execute(CHARGE, &parameters).await.map(drop)
+        self.client.execute(RETRY, &parameters).await.map(drop)
     }
 
     async fn due(&self) -> Result<Input, tokio_postgres::Error> {

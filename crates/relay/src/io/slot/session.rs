@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use super::broker::Broker;
 use super::failures::{Counted, Failures};
 use super::log::Log;
 use super::records::{self, Names};
 use super::scan::Scan;
 use crate::error::Error;
+use crate::io::broker::Broker;
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Step};
 use crate::progress::Reached;
@@ -183,13 +183,10 @@ impl Session {
     }
 
     async fn connect(&mut self, stop: &mut watch::Receiver<bool>) {
-        if self.broker.is_connected() || Instant::now() < self.broker.connect_at {
-            return;
-        }
         let Self { broker, stream, state, .. } = self;
         let is_stopping = state.stop_by.is_some();
         tokio::select! {
-            () = broker.connect(stream, &mut state.out) => (),
+            () = broker.connect(stream.publishing().0) => (),
             () = told(stop), if !is_stopping => (),
         }
     }
@@ -214,12 +211,13 @@ impl Session {
     }
 
     async fn publish(&mut self) -> Result<(), Error> {
-        self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
+        let (publisher, rows) = self.stream.publishing();
         // With a connection to the database the right to the slot is gone, too: another relay may publish by now.
         if !self.client.is_closed() && !self.from.has_ended() {
-            self.broker.publish(&mut self.stream, &mut self.state.out).await;
+            self.broker.publish(publisher, rows).await;
         }
-        self.broker.look(&mut self.stream, &mut self.state.out);
+        self.broker.look(publisher, rows);
+        self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
         self.sort_out()
     }
 
@@ -228,7 +226,7 @@ impl Session {
         for output in self.state.out.drain(..) {
             match &output {
                 Output::GiveUp(error) => return Err(error.clone()),
-                Output::Store(failure) | Output::Charge(failure) => {
+                Output::Store(failure) | Output::Retry(failure) => {
                     if let Some(reason) = failure.reason {
                         let is_dead = failure.next == crate::stream::NextAttempt::Never;
                         self.metrics.failed(reason, is_dead);
@@ -236,17 +234,17 @@ impl Session {
                             (&failure.row_id, &failure.error, reason.advice());
                         self.metrics.note_failure(reason, row, failure.key.as_deref(), error);
                         if is_dead {
-                            tracing::warn!(row, %reason, error, advice, "a row is dead");
+                            tracing::warn!(row, %reason, error, advice, "a row is dead: it gets no more attempts");
                         } else if self.state.tell_at <= Instant::now() {
                             self.state.tell_at = Instant::now() + TELL_EVERY;
                             tracing::warn!(
                                 row, %reason, error, advice,
-                                "messages were not taken, such as this one"
+                                "the broker or the relay refused rows, such as this one"
                             );
                         }
                     }
                 }
-                Output::Absolve { .. } | Output::FetchDue | Output::Sweep => (),
+                Output::Remove { .. } | Output::FetchDue | Output::Sweep => (),
             }
             self.state.orders.push_back(output);
         }
@@ -259,6 +257,9 @@ impl Session {
             self.metrics.confirmed.inc_by(counts.rows);
             self.metrics.confirmed_bytes.inc_by(counts.bytes);
             self.state.rows_since += counts.rows;
+        }
+        if counts.overtaken > 0 {
+            self.broker.note_overtaken(counts.overtaken, counts.overtaken_key);
         }
         self.metrics.backlog.set(self.stream.backlog() as i64);
         let now = Instant::now();
@@ -353,7 +354,9 @@ impl Session {
         let now = Instant::now();
         match woken {
             Woken::Driven(driven) => {
-                self.broker.driven(driven, &mut self.stream, &mut self.state.out);
+                let (publisher, rows) = self.stream.publishing();
+                self.broker.driven(driven, publisher, rows);
+                self.stream.step(now, Input::Time, &mut self.state.out);
             }
             Woken::Database(done) => {
                 self.state.running = None;
@@ -395,8 +398,8 @@ impl Session {
                         waiting,
                         dead,
                         lag,
-                        "the log is not read on: too many keys wait behind failures; see `millrace relay status`, \
-                         mend what is missing, or replay or purge them"
+                        "reading the log has stopped: too many keys are blocked by failures. See `millrace relay status`; mend \
+                         the cause, then replay or purge the failures"
                     );
                 }
                 if !is_published {
@@ -409,7 +412,11 @@ impl Session {
                     }
                     Some("unreserved") => {
                         let slot = &self.names.slot;
-                        tracing::warn!(slot, lag, "the slot is about to be invalidated");
+                        tracing::warn!(
+                            slot,
+                            lag,
+                            "PostgreSQL is about to invalidate the slot: it keeps more log than max_slot_wal_keep_size"
+                        );
                     }
                     Some(_) => (),
                 }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use client::{PublishSeq, Run};
+use client::{Chance, PublishSeq, Run, Verdict};
 
 use super::super::*;
-use super::super::{Failure, NextAttempt};
+use super::Told;
+use crate::config::{OnDead, Pipeline};
+use crate::fields::Fields;
 use crate::mapping::{Mapping, Preset};
 use crate::pgoutput::encode_row;
 use crate::slot::{History, Recorded, Server, resume};
@@ -14,6 +16,7 @@ use crate::slot::{History, Recorded, Server, resume};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) order: Order,
+    pub(super) pipeline: Pipeline,
     pub(super) order_window: u32,
     pub(super) on_dead: OnDead,
     /// The order that is checked.
@@ -32,6 +35,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             order: Order::None,
+            pipeline: Pipeline::Wait,
             order_window: 1,
             on_dead: OnDead::Block,
             checks: Order::None,
@@ -118,7 +122,7 @@ impl World {
         let mut config = Config::new("postgres://x", broker, mapping);
         config.order = options.order;
         config.on_dead = options.on_dead;
-        config.order_window = options.order_window;
+        (config.pipeline, config.order_window) = (options.pipeline, options.order_window);
         config.window = 8;
         config.attempts.max = 1000;
         let mut chance = Chance::new(seed);
@@ -162,6 +166,12 @@ impl World {
     fn step(&mut self, input: Input) {
         let mut out = Vec::new();
         self.stream.step(self.now, input, &mut out);
+        self.orders.extend(out);
+    }
+
+    fn tell(&mut self, told: Told) {
+        let mut out = Vec::new();
+        self.stream.tell(self.now, told, &mut out);
         self.orders.extend(out);
     }
 
@@ -264,7 +274,7 @@ impl World {
         if !self.is_connected {
             self.is_connected = true;
             self.next_seq = 1;
-            self.step(Input::BrokerReady);
+            self.tell(Told::BrokerReady);
         }
     }
 
@@ -294,13 +304,13 @@ impl World {
             let id = fields.text(0).expect("a row has its id").to_owned();
             if self.row(&id).is_broken {
                 let text = "no message can be made of it".into();
-                self.step(Input::Unfit(Fault { reason: Reason::Broken, text }));
+                self.tell(Told::Unfit(Fault { reason: Reason::Broken, text }));
                 continue;
             }
             let seq = PublishSeq(self.next_seq);
             self.next_seq += 1;
             self.wire.push_back((seq, id));
-            self.step(Input::Published(seq));
+            self.tell(Told::Published(seq));
         }
     }
 
@@ -322,14 +332,14 @@ impl World {
                 let all: Vec<Verdict> = self.verdicts.drain(..).collect();
                 let some = self.below(all.len() as u64 + 1) as usize;
                 for verdict in all.into_iter().take(some) {
-                    self.step(Input::Verdict(verdict));
+                    self.tell(Told::Verdict(verdict));
                 }
                 let text = "PRECONDITION_FAILED".into();
-                return self.step(Input::BrokerRefused { code: 406, text });
+                return self.tell(Told::BrokerRefused { code: 406, text });
             }
             if self.is_fatal(&id) {
                 self.wire.push_front((seq, id));
-                return self.lose_broker_to(Input::BrokerLost);
+                return self.lose_broker_to(Told::BrokerLost);
             }
             let run = Run { first: seq, last: seq };
             if self.is_refused(&id) {
@@ -348,7 +358,7 @@ impl World {
         }
         for _ in 0..self.below(5) {
             let Some(verdict) = self.verdicts.pop_front() else { return };
-            self.step(Input::Verdict(verdict));
+            self.tell(Told::Verdict(verdict));
         }
     }
 
@@ -379,16 +389,16 @@ impl World {
     }
 
     fn lose_broker(&mut self) {
-        let input = match self.below(3) {
-            0 => Input::BrokerSilent,
-            _ => Input::BrokerLost,
+        let told = match self.below(3) {
+            0 => Told::BrokerSilent,
+            _ => Told::BrokerLost,
         };
         if self.is_connected {
-            self.lose_broker_to(input);
+            self.lose_broker_to(told);
         }
     }
 
-    fn lose_broker_to(&mut self, input: Input) {
+    fn lose_broker_to(&mut self, told: Told) {
         self.is_connected = false;
         let some = self.below(self.wire.len() as u64 + 1);
         let wire: Vec<_> = self.wire.drain(..).collect();
@@ -401,7 +411,7 @@ impl World {
             }
         }
         self.verdicts.clear();
-        self.step(input);
+        self.tell(told);
     }
 
     fn feedback(&mut self) {
@@ -444,12 +454,12 @@ impl World {
                     self.store(failure);
                     inputs.push(Input::Stored(1));
                 }
-                Some(Output::Charge(failure)) => {
+                Some(Output::Retry(failure)) => {
                     let key = failure.key.clone();
                     self.store(failure);
                     inputs.extend(key.and_then(|key| self.look_at_key(&key)));
                 }
-                Some(Output::Absolve { row_id, key }) => {
+                Some(Output::Remove { row_id, key }) => {
                     self.failures.remove(&row_id);
                     inputs.extend(key.and_then(|key| self.look_at_key(&key)));
                 }

@@ -101,7 +101,7 @@ impl World {
         }
         let place = self.draw(self.held.len());
         let index = self.held.swap_remove(place);
-        self.consumers.settled(self.lead + index as u64, 1);
+        self.consumers.settled(self.lead + index as u64, 1, machine::Outcome::Done);
     }
 
     /// Nothing more comes: all that there is arrives.

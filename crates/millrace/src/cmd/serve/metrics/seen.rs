@@ -205,7 +205,8 @@ mod tests {
         let status =
             QueueStatus { ready, unsettled, consumers, delayed, leaving, counters, held_back };
         let balance = Balance { came: ready + 5, done: 5, open: ready, ..Balance::default() };
-        LedQueue { group: GroupId(1), queue: QueueId(queue), status, balance }
+        let front = machine::Front::default();
+        LedQueue { group: GroupId(1), queue: QueueId(queue), status, balance, front }
     }
 
     #[test]
@@ -242,6 +243,7 @@ mod tests {
             matched: matched.iter().map(|(node, index)| (NodeId(*node), *index)).collect(),
             digest: 0,
             compared: cluster::Compared::default(),
+            leader_changes: Vec::new(),
         }
     }
 

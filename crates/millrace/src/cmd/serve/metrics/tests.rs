@@ -61,6 +61,7 @@ impl Totals {
                 differed: 1,
                 ..Compared::default()
             },
+            leader_changes: Vec::new(),
         };
         let tally = Tally { groups: vec![report], created: 5, ..Tally::default() };
         let queues = Queues { count: 4, ready: 6, left_out: 1, ..Queues::default() };

@@ -1,0 +1,85 @@
+// Relays and workers beside the broker. The node asks them, at the addresses of its configuration.
+
+import { useMemo } from "preact/hooks";
+import { Meter } from "../core/meter";
+import { useQuery } from "../core/query";
+import { Nothing } from "../ui/list";
+import { Card, Copy, Head, Loaded, Tag } from "../ui/parts";
+import { Search, filterText, matches } from "../ui/search";
+import { words } from "../words";
+import { Inbox, Relay } from "./companions/relay";
+import type { Companion } from "./companions/told";
+import { Worker } from "./companions/worker";
+
+const TEXTS = words.companions;
+
+const EVERY_MS = 2_000;
+
+export function Companions() {
+  const query = useQuery<Companion[]>("/millrace/companions", EVERY_MS);
+  const meter = useMemo(() => new Meter(), []);
+  const filter = filterText();
+  return (
+    <>
+      <Head title={words.pages.companions}>
+        <Search label={words.pages.companions} />
+      </Head>
+      <Loaded of={query} what={words.pages.companions}>
+        {(all) => {
+          const shown = all.filter((it) => matches(filter, it.address, it.node, it.kind, it.error));
+          if (all.length === 0) return <None />;
+          if (shown.length === 0) return <p>{words.noneMatch}</p>;
+          return shown.map((it, index) => (
+            <One key={`${it.node} ${it.address}`} it={it} id={String(index)} meter={meter} />
+          ));
+        }}
+      </Loaded>
+    </>
+  );
+}
+
+function None() {
+  return (
+    <div class="empty">
+      <Nothing text={TEXTS.nothing}>
+        <p>{TEXTS.nothingMore}</p>
+        <pre tabIndex={0}>{TEXTS.snippet}</pre>
+        <Copy text={TEXTS.snippet} />
+      </Nothing>
+    </div>
+  );
+}
+
+interface Props {
+  it: Companion;
+  /** Parts the values of its tables in the address. */
+  id: string;
+  meter: Meter;
+}
+
+function One({ it, id, meter }: Props) {
+  const rate = (name: string, total: number) =>
+    meter.of(JSON.stringify([it.node, it.address, name]), total, it.at);
+  const kind = it.kind === null ? TEXTS.unknown : TEXTS.kinds[it.kind];
+  return (
+    <Card title={TEXTS.title(kind, it.address)} aside={<Standing of={it} />}>
+      <p class="dim">{TEXTS.askedBy(it.node)}</p>
+      {it.error !== null && <p role="alert">{it.error}</p>}
+      {it.status?.problem && <p role="alert">{it.status.problem}</p>}
+      {it.kind === "relay" && <Relay status={it.status} rate={rate} />}
+      {it.kind === "inbox" && <Inbox status={it.status} rate={rate} />}
+      {it.kind === "worker" && <Worker id={id} status={it.status} rate={rate} />}
+    </Card>
+  );
+}
+
+function Standing({ of: { status, error } }: { of: Companion }) {
+  if (error !== null || status === null) return <Tag tone="bad">{TEXTS.silent}</Tag>;
+  if ("is_standby" in status && status.is_standby)
+    return <Tag title={TEXTS.standbyTitle}>{TEXTS.standby}</Tag>;
+  return status.is_ready ? (
+    <Tag tone="good">{TEXTS.ready}</Tag>
+  ) : (
+    <Tag tone="bad">{TEXTS.notReady}</Tag>
+  );
+}

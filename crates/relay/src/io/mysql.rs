@@ -1,0 +1,15 @@
+//! The shell of MariaDB and MySQL: the poll source, and what operators do. As for PostgreSQL, it decides nothing.
+
+pub(crate) mod admin;
+mod connection;
+mod fetch;
+mod lanes;
+mod mark;
+mod monitor;
+mod poll;
+mod seats;
+mod shared;
+mod table;
+mod worker;
+
+pub(super) use poll::run_poll;

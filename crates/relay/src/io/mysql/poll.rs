@@ -1,0 +1,116 @@
+//! The poll source over MariaDB or MySQL: what its workers share, and how they begin and end.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::connection::{Database, database, params, words};
+use super::shared::Shared;
+use super::table::{find_table, prepare_companion, server_version, tries};
+use super::{monitor, worker};
+use crate::config::{Config, OnSuccess};
+use crate::error::Error;
+use crate::io::poll::late::Late;
+use crate::metrics::Metrics;
+use crate::mysql::shape::Shape;
+use crate::mysql::sql::{FAILURES, Statements, quoted};
+use crate::mysql::version;
+
+/// Drains the table until `stop` says so.
+///
+/// # Errors
+/// As [`run_poll`](crate::io::run_poll).
+pub(in crate::io) async fn run_poll(
+    config: Config,
+    metrics: Metrics,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let database = Database::parse(&config.database)?;
+    let mut conn = database.connect().await?;
+    let said = server_version(&mut conn).await?;
+    version::check(&said).map_err(Error::setup)?;
+    prepare_companion(&mut conn).await?;
+    let shape = find_table(&mut conn, &database, &config).await?;
+    let statements = Statements::new(&config, &shape).map_err(Error::setup)?;
+    warn_without_index(&config, &shape);
+    check_privileges(&mut conn, &config, &statements).await?;
+    let _ = conn.disconnect().await;
+    // A wrong address or login is told at once.
+    drop(crate::io::broker::open(&config.broker, "millrace relay", 1).await?);
+    tracing::info!(table = %shape.name, server = said, "reading the table");
+
+    let shared = Arc::new(Shared {
+        statements,
+        layout: config.mapping.layout(),
+        database,
+        shape,
+        metrics,
+        failures: Arc::default(),
+        late: Late::default(),
+        apart: std::sync::Mutex::default(),
+        has_marked: AtomicBool::new(false),
+        nudge: Notify::new(),
+        config,
+    });
+    let mut tasks = JoinSet::new();
+    let watcher = tokio::spawn(monitor::watch_table(Arc::clone(&shared)));
+    for number in 0..shared.config.workers {
+        tasks.spawn(worker::run(Arc::clone(&shared), number, stop.clone()));
+    }
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended
+            .unwrap_or_else(|panic| Err(Error::setup(format!("a worker ended by a bug: {panic}"))));
+        if let (Err(error), true) = (ended, result.is_ok()) {
+            result = Err(error);
+            // One that cannot go on for good ends all: the same is wrong for the others.
+            tasks.abort_all();
+        }
+    }
+    watcher.abort();
+    result
+}
+
+fn warn_without_index(config: &Config, shape: &Shape) {
+    let is_needed = crate::mysql::shape::wanted_index(&config.mapping).is_some();
+    if is_needed && shape.serving_index(&config.mapping).is_none() {
+        tracing::warn!(
+            table = %shape.name,
+            "no index finds pending rows in order: each fetch reads and locks all of them, so that one worker works at a \
+             time. `millrace relay doctor` says more, `millrace relay install` makes one"
+        );
+    }
+}
+
+/// So that a missing privilege or table is told before anything is published.
+async fn check_privileges(
+    conn: &mut Conn,
+    config: &Config,
+    statements: &Statements,
+) -> Result<(), Error> {
+    conn.query_drop("START TRANSACTION")
+        .await
+        .map_err(|error| database("checking privileges", &error))?;
+    for (doing, sql, values) in tries(config, statements) {
+        conn.exec_drop(sql, params(values)).await.map_err(|error| match &error {
+            mysql_async::Error::Server(_) if config.on_success == OnSuccess::Archive && doing == "marking rows" => {
+                Error::setup(format!(
+                    "moving rows to the archive would fail: {}. `millrace relay install --on-success archive` makes it",
+                    words(&error)
+                ))
+            }
+            mysql_async::Error::Server(_) => Error::setup(format!(
+                "{doing} would fail: {}. The relay's user needs SELECT and UPDATE (and DELETE, INSERT into the archive, \
+                 for those modes) on the outbox, and SELECT, INSERT, UPDATE, DELETE on {}",
+                words(&error),
+                quoted(FAILURES)
+            )),
+            _ => database(doing, &error),
+        })?;
+    }
+    conn.query_drop("ROLLBACK").await.map_err(|error| database("checking privileges", &error))
+}
