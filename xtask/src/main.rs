@@ -23,6 +23,7 @@ mod console;
 mod r#gen;
 mod json;
 mod lanes;
+mod logged;
 mod namespace;
 mod package;
 mod planted;

@@ -1,17 +1,21 @@
 //! The tests, some test binaries at a time: those of the trials mostly wait for processes that were killed.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::json;
 use crate::lanes::in_lanes;
+use crate::logged::{Logged, Ran};
 use crate::process::{cargo, command, output, run, target};
 use crate::tally::Tally;
 
 /// How many jobs run at a time: binaries of tests, which run as many tests at a time as there are processors, and steps
 /// of `ci`.
 const LANES: usize = 3;
+/// How long a job may take. Those of `ci` take up to 10 minutes; one that takes longer hangs, and is ended so that the
+/// others are heard and its name is told.
+const JOB_MAX: Duration = Duration::from_secs(20 * 60);
 /// The binaries that take a minute or more, in the order in which they begin, so that none of them is left alone at
 /// the end. The simulator needs a processor for ten minutes; most of the others wait for databases and brokers.
 const FIRST: &[&str] = &[
@@ -169,17 +173,16 @@ fn run_one(binary: &Binary, words: &[&str]) -> Tally {
 /// Runs it, shows what it said, and counts. One that ends badly without a count is one failure.
 fn counted(name: &str, program: &mut Command) -> Tally {
     let begin = Instant::now();
-    let said = program.stdin(Stdio::null()).output();
+    let ran = Logged::start(name, program).and_then(|logged| logged.wait(JOB_MAX));
     let seconds = begin.elapsed().as_secs_f64();
     let mut tally = Tally::default();
-    match said {
-        Ok(said) => {
-            let text = String::from_utf8_lossy(&said.stdout);
-            text.lines().for_each(|line| tally.add(tally_of(line)));
-            if !said.status.success() {
+    match ran {
+        Ok(Ran { out, err, failure }) => {
+            out.lines().for_each(|line| tally.add(tally_of(line)));
+            if let Some(failure) = failure {
                 tally.failed = tally.failed.max(1);
-                println!("{text}\n{}", String::from_utf8_lossy(&said.stderr));
-                println!("{name}: {}", said.status);
+                println!("{out}\n{err}");
+                println!("{name}: {failure}");
             }
         }
         Err(error) => {
@@ -268,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_binary_that_ends_badly_without_a_count_is_one_failure() {
-        let tally = counted("false", &mut Command::new("false"));
+        let tally = counted("test of false", &mut Command::new("false"));
         assert_eq!(tally, Tally { failed: 1, ..Tally::default() });
     }
 }
