@@ -22,6 +22,7 @@ pub(crate) mod deliver;
 pub(crate) mod direct_reply_to;
 pub(crate) mod get;
 mod offset;
+mod partition;
 pub(crate) mod publish;
 pub(crate) mod topology;
 pub(crate) mod tx;

@@ -78,6 +78,12 @@ pub(crate) fn precondition(text: impl Into<String>) -> Failure {
     Failure::channel(ReplyCode::PreconditionFailed, text)
 }
 
+pub(crate) fn invalid_argument(vhost: &str, queue: &str, argument: &str, problem: &str) -> Failure {
+    precondition(format!(
+        "invalid arg '{argument}' for queue '{queue}' in vhost '{vhost}'{problem}"
+    ))
+}
+
 pub(crate) fn queue_in_use(queue: &str, vhost: &str) -> Failure {
     let text = format!("queue '{queue}' in vhost '{vhost}' in use");
     Failure::channel(ReplyCode::PreconditionFailed, text)

@@ -8,9 +8,9 @@ use machine::{AttachError, ConsumerSpec, Partition, Queue, QueueType, StreamOffs
 use super::caller::Caller;
 use super::deliver::Deliveries;
 use super::direct_reply_to::{REPLY_TO, Replies};
-use super::offset;
 use super::topology::{Topology, usable_queue};
 use super::unacked::Source;
+use super::{offset, partition};
 use crate::auth::Verb;
 use crate::connection::ReplyAddresses;
 use crate::connection::ack_timeout::AckTimeout;
@@ -18,7 +18,9 @@ use crate::connection::consumers::Consumers;
 use crate::connection::events::tell_consumer;
 use crate::connection::names::Names;
 use crate::connection::tickets::Waiting;
-use crate::errors::{Failure, exclusive_use, no_queue, not_done, not_of_streams, precondition};
+use crate::errors::{
+    Failure, exclusive_use, invalid_argument, no_queue, not_done, not_of_streams, precondition,
+};
 use crate::values::type_name;
 
 /// Of a consumer of partitions that are assigned.
@@ -151,7 +153,7 @@ impl Deliveries {
             consumer.is_one_of_all = is_one_of_all(queue);
             consumer.is_reading = how.start.is_some();
             consumer.spec = spec;
-            consumer.takes_all = consume.arguments.find(offset::PARTITION).is_none();
+            consumer.takes_all = consume.arguments.find(partition::NAME).is_none();
         }
         if is_measured(queue, how, consume) {
             consumers.measure(number, caller.step.now);
@@ -174,7 +176,7 @@ impl Deliveries {
         let (no_ack, limit) = (consume.no_ack, self.prefetch);
         let number = consumers.add_partitions(caller.at, &tag, partitions, no_ack, limit);
         let spec = spec_of(0, how, consume);
-        let takes_all = consume.arguments.find(offset::PARTITION).is_none();
+        let takes_all = consume.arguments.find(partition::NAME).is_none();
         self.tags.insert(tag, number);
         let members = consumers.members(number);
         for member in &members {
@@ -419,26 +421,17 @@ fn partitions(
     queue: &Queue,
     consume: &basic::Consume<'_>,
 ) -> Result<Vec<(Partition, u16)>, Failure> {
-    let all = queue.partitions().zip(0u16..);
-    let Some(value) = consume.arguments.find(offset::PARTITION) else { return Ok(all.collect()) };
-    if !matches!(queue.queue_type(), QueueType::Stream | QueueType::Subscription) {
-        return Ok(all.collect());
-    }
-    let wanted = value.integer().and_then(|number| u16::try_from(number).ok());
+    let all = || queue.partitions().zip(0u16..).collect();
+    let Some(one) = partition::named(caller, queue, consume.arguments)? else { return Ok(all()) };
     if is_one_of_all(queue) && queue.partition_count() > 1 {
         let problem = ": the queue has one active consumer for all partitions";
-        return Err(invalid(caller, &queue.name, offset::PARTITION, problem));
+        return Err(invalid(caller, &queue.name, partition::NAME, problem));
     }
     if is_assigned(queue) {
         let problem = ": the queue assigns its partitions to its consumers";
-        return Err(invalid(caller, &queue.name, offset::PARTITION, problem));
+        return Err(invalid(caller, &queue.name, partition::NAME, problem));
     }
-    let one: Vec<_> = all.filter(|(_, index)| Some(*index) == wanted).collect();
-    if one.is_empty() {
-        let problem = format!(": it has the partitions 0 to {}", queue.partition_count() - 1);
-        return Err(invalid(caller, &queue.name, offset::PARTITION, &problem));
-    }
-    Ok(one)
+    Ok(vec![one])
 }
 
 fn ask_to_detach(caller: &mut Caller<'_, '_>, source: Source, waiting: Waiting, takes_back: bool) {
@@ -518,8 +511,5 @@ fn weight(
 }
 
 fn invalid(caller: &Caller<'_, '_>, queue: &str, argument: &str, problem: &str) -> Failure {
-    let vhost = &caller.client.vhost;
-    precondition(format!(
-        "invalid arg '{argument}' for queue '{queue}' in vhost '{vhost}'{problem}"
-    ))
+    invalid_argument(&caller.client.vhost, queue, argument, problem)
 }

@@ -15,8 +15,6 @@ pub(super) const NAME: &str = "x-stream-offset";
 
 /// The header that tells which of several partitions a message is from.
 const PARTITION_HEADER: &str = "x-stream-partition";
-/// The argument that names the only partition a consumer wants.
-pub(super) const PARTITION: &str = "x-partition";
 
 /// What the argument means.
 ///

@@ -3,7 +3,7 @@
 //! One request at a time. A refusal ends AMQP's channel, not the connection: the next request opens
 //! another channel by itself.
 
-use amqp::{FieldTable, Method, TableRef, basic, exchange, queue};
+use amqp::{FieldTable, FieldValue, Method, TableRef, basic, exchange, queue};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UnixStream;
 
@@ -109,6 +109,24 @@ impl Connection {
     /// 404 if it is not there, and as for every request.
     pub async fn look_up_queue(&mut self, name: &str) -> Result<QueueDeclared, Error> {
         let declare = queue::Declare { queue: name, passive: true, ..queue::Declare::default() };
+        self.declared(&declare).await
+    }
+
+    /// The same for one partition of a stream or a subscription. Brokers that know no partitions tell of the queue.
+    ///
+    /// # Errors
+    /// 404 if there is no such queue, 406 if it has no such partition, and as for every request.
+    pub async fn look_up_partition(
+        &mut self,
+        name: &str,
+        partition: u16,
+    ) -> Result<QueueDeclared, Error> {
+        let arguments: FieldTable =
+            [("x-partition", FieldValue::I32(partition.into()))].into_iter().collect();
+        let arguments = arguments.to_bytes();
+        let arguments = TableRef::validate(&arguments)?;
+        let declare =
+            queue::Declare { queue: name, passive: true, arguments, ..queue::Declare::default() };
         self.declared(&declare).await
     }
 

@@ -1,14 +1,16 @@
 //! `millrace stream replay`: a part of a stream, copied in order into a queue or an exchange.
 //!
-//! A reader of the stream, and a publisher with a window. The stream is read no further than the window is long, because
-//! what is read makes room only when the target has confirmed it (`book`). Where it stands is the first message that is
-//! not confirmed: to begin there again loses nothing.
+//! A reader of the stream, and a publisher with a window (`copier`). The stream is read no further than the window is long,
+//! because what is read makes room only when the target has confirmed it (`book`). Where it stands is the first message
+//! that is not confirmed: to begin there again loses nothing. Partitions are copied one after the other: between them there
+//! is no order to keep.
 #![allow(
     clippy::disallowed_methods,
     reason = "a command reads clocks, starts tasks and talks to its user"
 )]
 
 mod book;
+mod copier;
 mod place;
 mod progress;
 
@@ -17,13 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use amqp::{FieldTable, FieldValue, Properties, TableRef};
-use bytes::BytesMut;
-use client::{
-    Address, Connection, Consumer, ConsumerOptions, Delivery, Options, Outcome, Publisher, Url,
-    Verdict,
-};
-use machine::{Filter, Matcher};
+use client::{Connection, Options, Url};
+use machine::Filter;
 use serde_json::json;
 use service::io::{screen, stop};
 use tokio::sync::watch;
@@ -33,9 +30,9 @@ use super::mover::place::Place;
 use super::terminal;
 use super::url::UrlParser;
 use crate::table::clean;
-use book::Book;
-use place::{OFFSET, Range, Start};
-use progress::{Progress, Screen};
+use copier::Copier;
+use place::{Source, Start};
+use progress::{Part, Progress, Screen};
 
 pub(crate) const HELP: &str = "\
 Places in a stream:
@@ -44,22 +41,21 @@ Places in a stream:
   6h, 7D, @1767225600  what came in this time; what came then or later, in seconds since 1970: up to a second too early
 --to is the first message that is not copied.
 
-Messages keep their properties, headers and, with --into, their routing keys; they get the headers x-replayed-offset and
-x-replayed-from. A message that is copied a second time because a connection was lost has the same offset.
+The partitions of a stream are copied one after the other, each between these places; offsets are a partition's own, so
+they need --partition.
+
+Messages keep their properties, headers and, with --into, their routing keys; they get the headers x-replayed-offset,
+x-replayed-from and, from one of several partitions, x-replayed-partition. A message that is copied a second time
+because a connection was lost has the same offset.
 
 Exit codes:
   0    all was copied
-  1    it ended before: the reason and the offset are on standard error, --from OFFSET goes on there
+  1    it ended before: the reason and the place are on standard error; the options that it names go on there
   2    the command line is wrong
-  4    a stop was asked for: --from OFFSET goes on there";
+  4    a stop was asked for: likewise";
 
 /// A stop was asked for.
 const EXIT_STOPPED: u8 = 4;
-/// Headers of what is copied.
-const REPLAYED_OFFSET: &str = "x-replayed-offset";
-const REPLAYED_FROM: &str = "x-replayed-from";
-/// How long confirms are waited for at the end.
-const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Copy a part of a stream into a queue or an exchange: in order, at least once, resumable
 #[derive(clap::Args, Clone, Debug)]
@@ -82,6 +78,9 @@ pub(crate) struct Args {
     /// The first message that is not copied, likewise; next: what there is now
     #[arg(long, value_name = "PLACE", default_value = "next", value_parser = place::parse)]
     to: Start,
+    /// Copy only this partition; may be given several times
+    #[arg(long, value_name = "NUMBER")]
+    partition: Vec<u16>,
     /// The queue that gets the messages
     #[arg(
         long,
@@ -147,7 +146,7 @@ pub(crate) fn run(args: &Args, is_json: bool, vhost: Option<&str>) -> ExitCode {
 /// Says how it ended, and gives the exit code.
 fn conclude(end: &Result<End, String>, is_json: bool, progress: &Progress) -> u8 {
     let (copied, passed) = (progress.copied.load(Relaxed), progress.passed.load(Relaxed));
-    let next = progress.next();
+    let place = progress.place();
     let (word, code) = match end {
         Ok(End::Done) => ("done", 0),
         Ok(End::Stopped) => ("stopped", EXIT_STOPPED),
@@ -159,7 +158,9 @@ fn conclude(end: &Result<End, String>, is_json: bool, progress: &Progress) -> u8
             "end": word,
             "copied": copied,
             "passed_over": passed,
-            "next_offset": next,
+            "partition": place.as_ref().and_then(|place| place.partition),
+            "next_offset": place.as_ref().map(|place| place.next),
+            "not_begun": place.as_ref().map(|place| &place.not_begun),
             "why": end.as_ref().err(),
             "exit_code": code,
         });
@@ -168,9 +169,9 @@ fn conclude(end: &Result<End, String>, is_json: bool, progress: &Progress) -> u8
     if let Err(why) = end {
         terminal::remark(&clean(&format!("millrace stream replay: {why}")));
     }
-    let stands = next.map_or(String::new(), |next| match end {
-        Ok(End::Done) => format!("; the next offset is {next}"),
-        Ok(End::Stopped) | Err(_) => format!("; --from {next} goes on"),
+    let stands = place.map_or(String::new(), |place| match end {
+        Ok(End::Done) => place.after(),
+        Ok(End::Stopped) | Err(_) => place.to_go_on(),
     });
     if !is_json || end.is_err() {
         let also = if passed > 0 { format!(", {passed} passed over") } else { String::new() };
@@ -182,23 +183,80 @@ fn conclude(end: &Result<End, String>, is_json: bool, progress: &Progress) -> u8
 async fn replay(args: &Args, is_json: bool, progress: &Arc<Progress>) -> Result<End, String> {
     let mut stop = stop::on_signals("what is on its way is confirmed first");
     let options = Options::named("millrace stream replay");
-    let range = tokio::select! {
-        range = place::range(&args.amqp, &options, &args.stream, (&args.from, &args.to)) => range?,
+    let parts = tokio::select! {
+        parts = parts(args, &options) => parts?,
         () = asked(&mut stop) => return Ok(End::Stopped),
     };
-    progress.begin(&range);
-    if range.is_empty() {
+    progress.begin(parts.clone());
+    if parts.iter().all(|part| part.range.is_empty()) {
         return Ok(End::Done);
     }
     let way = Way::open(args, &options).await?;
     let screen = Screen::new(progress.clone());
     let screen = tokio::spawn(screen::show(screen, args.report_every, is_json));
-    let mut copier = Copier::open(args, &options, &range, &way, progress.clone()).await?;
-    let end = copier.run(&mut stop).await;
-    let end = copier.finish(end).await;
+    let end = copy_all(args, &options, &parts, &way, progress, &mut stop).await;
     screen.abort();
     way.close(args, &options).await;
     end
+}
+
+/// What is to be copied, partition by partition.
+async fn parts(args: &Args, options: &Options) -> Result<Vec<Part>, String> {
+    let partitions = match place::partitions(&args.amqp, options, &args.stream).await? {
+        Some(count) if args.partition.is_empty() => (0..count).map(Some).collect(),
+        None if args.partition.iter().all(|partition| *partition == 0) => vec![None],
+        count => named(&args.partition, count.unwrap_or(1))?,
+    };
+    let is_offset = |place: &Start| matches!(place, Start::At(_));
+    if partitions.len() > 1 && [&args.from, &args.to].into_iter().any(is_offset) {
+        return Err("an offset is a partition's own: name one partition with --partition".into());
+    }
+    let mut parts = Vec::new();
+    for partition in partitions {
+        let range = place::range(&source(args, options, partition), (&args.from, &args.to)).await?;
+        parts.push(Part { partition, range });
+    }
+    Ok(parts)
+}
+
+/// The partitions that were named, of so many.
+fn named(numbers: &[u16], count: u16) -> Result<Vec<Option<u16>>, String> {
+    match numbers.iter().find(|number| **number >= count) {
+        Some(number) => Err(format!(
+            "there is no partition {number}: the stream has the partitions 0 to {}",
+            count - 1
+        )),
+        None => Ok(numbers.iter().copied().map(Some).collect()),
+    }
+}
+
+fn source<'a>(args: &'a Args, options: &'a Options, partition: Option<u16>) -> Source<'a> {
+    Source { url: &args.amqp, options, stream: &args.stream, partition }
+}
+
+/// Copies one after the other, until one does not end well.
+async fn copy_all(
+    args: &Args,
+    options: &Options,
+    parts: &[Part],
+    way: &Way,
+    progress: &Arc<Progress>,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<End, String> {
+    for (turn, Part { partition, range }) in parts.iter().enumerate() {
+        progress.turn(turn);
+        if range.is_empty() {
+            continue;
+        }
+        let source = source(args, options, *partition);
+        let mut copier = Copier::open(args, source, range, way, progress.clone()).await?;
+        let end = copier.run(stop).await;
+        let end = copier.finish(end).await?;
+        if end == End::Stopped {
+            return Ok(end);
+        }
+    }
+    Ok(End::Done)
 }
 
 /// When a stop is asked for.
@@ -244,251 +302,6 @@ impl Way {
             let _ = target.close().await;
         }
     }
-}
-
-struct Copier<'a> {
-    args: &'a Args,
-    options: &'a Options,
-    way: &'a Way,
-    consumer: Consumer,
-    /// Counts the consumers that there were.
-    life: u32,
-    publisher: Publisher,
-    matcher: Option<Matcher>,
-    pace: Option<Arc<Pace>>,
-    book: Book<(u32, client::DeliveryTag)>,
-    /// The next offset to read, and the first that is not copied.
-    next: u64,
-    end: u64,
-    /// What was read and waits for its turn.
-    waiting: Option<(u64, Delivery)>,
-    has_permit: bool,
-    verdicts: Vec<Verdict>,
-    progress: Arc<Progress>,
-}
-
-impl<'a> Copier<'a> {
-    async fn open(
-        args: &'a Args,
-        options: &'a Options,
-        range: &Range,
-        way: &'a Way,
-        progress: Arc<Progress>,
-    ) -> Result<Self, String> {
-        let publisher = Publisher::open(&args.amqp, options, args.window.into()).await;
-        Ok(Self {
-            consumer: reader(args, options, range.from).await?,
-            publisher: publisher.map_err(|error| at_target(&error))?,
-            args,
-            options,
-            way,
-            life: 0,
-            matcher: args.filter.as_ref().map(Matcher::new),
-            pace: args.rate.map(Pace::start),
-            book: Book::new(range.from),
-            next: range.from,
-            end: range.to,
-            waiting: None,
-            has_permit: false,
-            verdicts: Vec::new(),
-            progress,
-        })
-    }
-
-    async fn run(&mut self, stop: &mut watch::Receiver<bool>) -> Result<End, String> {
-        loop {
-            self.copy()?;
-            if self.waiting.is_none() && self.next >= self.end && self.book.is_empty() {
-                self.progress.at(self.end);
-                return Ok(End::Done);
-            }
-            let wants_permit = self.waiting.is_some() && !self.has_permit;
-            let pace = self.pace.as_deref().filter(|_| wants_permit);
-            let permit = async {
-                match pace {
-                    Some(pace) => pace.take().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                driven = self.consumer.drive() => if let Err(error) = driven {
-                    self.read_again(&error).await?;
-                },
-                driven = self.publisher.drive(&mut self.verdicts) => {
-                    driven.map_err(|error| at_target(&error))?;
-                    self.judge()?;
-                }
-                () = permit => self.has_permit = true,
-                () = asked(stop) => return Ok(End::Stopped),
-            }
-        }
-    }
-
-    /// Publishes what is there, as far as the window and the rate allow.
-    fn copy(&mut self) -> Result<(), String> {
-        loop {
-            if self.waiting.is_none() && !self.take()? {
-                return Ok(());
-            }
-            let Some((offset, delivery)) = self.waiting.take() else { return Ok(()) };
-            if self.pace.is_some() && !self.has_permit {
-                self.waiting = Some((offset, delivery));
-                return Ok(());
-            }
-            let published = self.publish(offset, &delivery);
-            match published.map_err(|why| format!("the message at offset {offset}: {why}"))? {
-                Some(seq) => {
-                    self.has_permit = false;
-                    self.book.sent(offset, seq, (self.life, delivery.tag));
-                }
-                None => {
-                    self.waiting = Some((offset, delivery));
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Takes the next message that is to be copied. False: it is not here, or there is none.
-    fn take(&mut self) -> Result<bool, String> {
-        while self.next < self.end
-            && let Some(delivery) = self.consumer.try_next()
-        {
-            let offset = place::offset_of(&delivery)?;
-            self.next = offset + 1;
-            if offset >= self.end {
-                // What lay before is gone.
-                break;
-            }
-            if self.is_wanted(&delivery)? {
-                self.waiting = Some((offset, delivery));
-                return Ok(true);
-            }
-            self.progress.passed.fetch_add(1, Relaxed);
-            self.book.passed(offset);
-            self.consumer.settle(delivery.tag, Outcome::Done).map_err(|error| at_stream(&error))?;
-            self.progress.at(self.book.next());
-        }
-        Ok(false)
-    }
-
-    fn is_wanted(&mut self, delivery: &Delivery) -> Result<bool, String> {
-        let Some(matcher) = &mut self.matcher else { return Ok(true) };
-        let properties = delivery.properties().map_err(|error| at_stream(&error))?;
-        let mut head = BytesMut::new();
-        let (exchange, key) = (delivery.exchange(), delivery.routing_key());
-        broker::stored::write_head(exchange, key, &properties, &mut head);
-        Ok(matcher.matches(&head))
-    }
-
-    fn publish(
-        &mut self,
-        offset: u64,
-        delivery: &Delivery,
-    ) -> Result<Option<client::PublishSeq>, String> {
-        let properties = delivery.properties().map_err(|error| error.to_string())?;
-        let headers = marked(&properties, offset, &self.args.stream);
-        let headers = Some(TableRef::validate(&headers).map_err(|error| error.to_string())?);
-        let to = Address {
-            exchange: &self.way.exchange,
-            routing_key: self.way.key.as_deref().unwrap_or(delivery.routing_key()),
-            mandatory: true,
-        };
-        let properties = Properties { headers, ..properties };
-        let published = self.publisher.try_publish(to, &properties, &delivery.body);
-        published.map_err(|error| error.to_string())
-    }
-
-    /// What the target says of what was sent. What it does not take ends the replay.
-    fn judge(&mut self) -> Result<(), String> {
-        let mut refused: Option<(u64, String)> = None;
-        for verdict in std::mem::take(&mut self.verdicts) {
-            let (offset, why) = match verdict {
-                Verdict::Confirmed(run) => {
-                    self.progress.copied.fetch_add(run.count(), Relaxed);
-                    for (life, tag) in self.book.confirmed(run) {
-                        if life == self.life {
-                            let settled = self.consumer.settle(tag, Outcome::Done);
-                            settled.map_err(|error| at_stream(&error))?;
-                        }
-                    }
-                    continue;
-                }
-                Verdict::Refused(run) => {
-                    (self.book.offset_of(run.first), "basic.nack: is the queue full?".to_owned())
-                }
-                Verdict::Returned { seq, code, text } => {
-                    (self.book.offset_of(seq), format!("{code} {text}"))
-                }
-            };
-            let Some(offset) = offset else { continue };
-            if refused.as_ref().is_none_or(|(first, _)| offset < *first) {
-                refused = Some((offset, why));
-            }
-        }
-        self.progress.at(self.book.next());
-        refused.map_or(Ok(()), |(offset, why)| {
-            Err(format!("the target does not take the message at offset {offset}: {why}"))
-        })
-    }
-
-    /// The stream's connection is gone: reading goes on at the next message.
-    async fn read_again(&mut self, error: &client::Error) -> Result<(), String> {
-        if !error.is_temporary() {
-            return Err(at_stream(error));
-        }
-        tracing::warn!(%error, offset = self.next, "the stream was lost; reading goes on");
-        self.consumer = reader(self.args, self.options, self.next).await?;
-        self.life += 1;
-        Ok(())
-    }
-
-    /// Lets what was sent be confirmed.
-    async fn finish(mut self, end: Result<End, String>) -> Result<End, String> {
-        let end_at = tokio::time::Instant::now() + END_WAIT;
-        let mut end = end;
-        while self.book.has_sent() {
-            tokio::select! {
-                driven = self.publisher.drive(&mut self.verdicts) => if driven.is_err() { break },
-                () = tokio::time::sleep_until(end_at) => break,
-            }
-            if let Err(why) = self.judge() {
-                // Where it stands is before that.
-                end = end.and(Err(why));
-            }
-            if end.is_err() {
-                // Where the first refusal was nothing moves any more.
-                break;
-            }
-        }
-        let _ = tokio::time::timeout(END_WAIT, self.publisher.close()).await;
-        let _ = tokio::time::timeout(END_WAIT, self.consumer.close()).await;
-        end
-    }
-}
-
-/// Reads the stream from this offset on. A lost connection is an error at once: it would begin there again.
-async fn reader(args: &Args, options: &Options, from: u64) -> Result<Consumer, String> {
-    let offset = i64::try_from(from).map_err(|_| "there is no such offset")?;
-    let mut arguments = FieldTable::new();
-    arguments.insert(OFFSET, FieldValue::I64(offset));
-    let how = ConsumerOptions {
-        prefetch: args.window,
-        ack_every: (usize::from(args.window) / 4).clamp(1, 100),
-        arguments,
-        ..ConsumerOptions::default()
-    };
-    place::open(&args.amqp, options, &args.stream, how).await
-}
-
-/// The headers of a message as it is copied: whence it came, in place of where it lay.
-fn marked(properties: &Properties<'_>, offset: u64, stream: &str) -> BytesMut {
-    let FieldTable(mut fields) = properties.headers.map(|it| it.to_table()).unwrap_or_default();
-    fields.retain(|(name, _)| ![OFFSET, REPLAYED_OFFSET, REPLAYED_FROM].contains(&name.as_str()));
-    let offset = i64::try_from(offset).unwrap_or(i64::MAX);
-    fields.push((REPLAYED_OFFSET.to_owned(), FieldValue::I64(offset)));
-    fields.push((REPLAYED_FROM.to_owned(), FieldValue::LongStr(stream.as_bytes().to_vec())));
-    FieldTable(fields).to_bytes()
 }
 
 fn at_stream(error: &client::Error) -> String {

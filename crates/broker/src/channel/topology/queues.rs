@@ -8,14 +8,15 @@ use machine::{
 
 use super::{
     Deletion, Found, Next, Pending, Topology, change, find_queue, more_of, text_argument,
-    without_line_ends,
+    usable_queue, without_line_ends,
 };
 use crate::arguments::queue::Declaration;
 use crate::auth::Verb;
 use crate::channel::caller::Caller;
 use crate::channel::direct_reply_to::REPLY_TO;
+use crate::channel::partition;
 use crate::connection::names::Names;
-use crate::errors::{no_queue, not_done, not_of_streams, queue_in_use, queue_not_empty};
+use crate::errors::{Failure, no_queue, not_done, not_of_streams, queue_in_use, queue_not_empty};
 use crate::values::arguments;
 
 impl Topology {
@@ -32,7 +33,7 @@ impl Topology {
         if declare.passive {
             // Unlike everywhere else, no name is not the last queue here: so does RabbitMQ.
             let name = asked.to_owned();
-            let found = find_queue(caller, &name)?;
+            let found = looked_up(caller, &name, declare)?;
             return Ok(self.ask_status(caller, found, name, declare.no_wait));
         }
         let server_named = asked.is_empty();
@@ -204,6 +205,22 @@ fn ask_to_close(
 
 fn catalog_queue<'s>(caller: &Caller<'_, 's>, declaration: &Declaration) -> Option<&'s Queue> {
     caller.catalog().queue(&declaration.vhost, &declaration.name)
+}
+
+/// What a passive declaration counts: the queue, or the one partition of it that its arguments name.
+fn looked_up(
+    caller: &Caller<'_, '_>,
+    name: &str,
+    declare: &queue::Declare<'_>,
+) -> Result<Found, Failure> {
+    let found = find_queue(caller, name)?;
+    let one = partition::named(caller, usable_queue(caller, name)?, declare.arguments)?;
+    Ok(match one {
+        Some((Partition { queue: id, group, .. }, _)) => {
+            Found { id, group, more: Vec::new(), ..found }
+        }
+        None => found,
+    })
 }
 
 /// Whether a requester is still there: a reply address is declared to find out.

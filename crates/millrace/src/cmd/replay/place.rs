@@ -1,4 +1,4 @@
-//! Places in a stream as a user names them, and the offsets that they are.
+//! Places in a stream as a user names them, the partitions that it has, and the offsets that the places are in each.
 
 use std::time::Duration;
 
@@ -7,6 +7,11 @@ use client::{Connection, Consumer, ConsumerOptions, Delivery, Options, Url};
 
 /// The consumer's argument and the header.
 pub(super) const OFFSET: &str = "x-stream-offset";
+const PARTITION: &str = "x-partition";
+/// No stream has this one: a broker that tells of it nevertheless knows no partitions.
+const NO_PARTITION: u16 = u16::MAX;
+/// What refuses a partition that is not there.
+const PRECONDITION_FAILED: u16 = 406;
 /// How long the first message of a place is waited for that may have none.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 /// How often retention may come between two looks at a stream.
@@ -57,17 +62,66 @@ impl Range {
     }
 }
 
+/// What is read of a stream: all of it, or one of several partitions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) url: &'a Url,
+    pub(super) options: &'a Options,
+    pub(super) stream: &'a str,
+    /// None: the stream has one, or the broker knows no partitions.
+    pub(super) partition: Option<u16>,
+}
+
+impl Source<'_> {
+    /// The arguments of a reader that begins there.
+    pub(super) fn reader(&self, offset: FieldValue) -> FieldTable {
+        let mut arguments = FieldTable::new();
+        arguments.insert(OFFSET, offset);
+        if let Some(partition) = self.partition {
+            arguments.insert(PARTITION, FieldValue::I32(partition.into()));
+        }
+        arguments
+    }
+}
+
+/// The numbers of a stream's partitions. None: it has one, or the broker knows no partitions.
+///
+/// # Errors
+/// In words: the stream cannot be asked about.
+pub(super) async fn partitions(
+    url: &Url,
+    options: &Options,
+    stream: &str,
+) -> Result<Option<u16>, String> {
+    let mut connection =
+        Connection::open(url, options).await.map_err(|error| super::at_stream(&error))?;
+    let mut count = 0;
+    let is_there = async |connection: &mut Connection, number| match connection
+        .look_up_partition(stream, number)
+        .await
+    {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some(PRECONDITION_FAILED) => Ok(false),
+        Err(error) => Err(super::at_stream(&error)),
+    };
+    if !is_there(&mut connection, NO_PARTITION).await? {
+        while is_there(&mut connection, count).await? {
+            count += 1;
+        }
+    }
+    let _ = connection.close().await;
+    Ok(Some(count).filter(|count| *count > 1))
+}
+
 /// The offsets of what is between two places now.
 ///
 /// # Errors
 /// In words: the stream cannot be read.
 pub(super) async fn range(
-    url: &Url,
-    options: &Options,
-    stream: &str,
+    source: &Source<'_>,
     (from, to): (&Start, &Start),
 ) -> Result<Range, String> {
-    let (first, next) = ends(url, options, stream).await?;
+    let (first, next) = ends(source).await?;
     let mut offsets = [0, 0];
     for (offset, place) in offsets.iter_mut().zip([from, to]) {
         *offset = match place {
@@ -76,11 +130,11 @@ pub(super) async fn range(
             Start::At(offset) => *offset,
             Start::Time(seconds) => {
                 let value = FieldValue::Timestamp(*seconds);
-                first_at(url, options, stream, value).await?.unwrap_or(next)
+                first_at(source, value).await?.unwrap_or(next)
             }
             Start::Age(age) => {
                 let value = FieldValue::LongStr(age.as_bytes().to_vec());
-                first_at(url, options, stream, value).await?.unwrap_or(next)
+                first_at(source, value).await?.unwrap_or(next)
             }
         };
     }
@@ -92,12 +146,12 @@ pub(super) async fn range(
 }
 
 /// The offsets of the oldest message that is kept and of the next that comes.
-async fn ends(url: &Url, options: &Options, stream: &str) -> Result<(u64, u64), String> {
+async fn ends(source: &Source<'_>) -> Result<(u64, u64), String> {
     let first = || FieldValue::LongStr(b"first".to_vec());
     let mut before = None;
     for _ in 0..LOOKS_MAX {
-        let count = count(url, options, stream).await?;
-        let Some(oldest) = first_at(url, options, stream, first()).await? else {
+        let count = count(source).await?;
+        let Some(oldest) = first_at(source, first()).await? else {
             return match count {
                 0 => Ok((0, 0)),
                 _ => Err(format!("the stream gives none of its {count} messages")),
@@ -113,25 +167,22 @@ async fn ends(url: &Url, options: &Options, stream: &str) -> Result<(u64, u64), 
     before.map(|(oldest, count)| (oldest, oldest + count)).ok_or_else(String::new)
 }
 
-async fn count(url: &Url, options: &Options, stream: &str) -> Result<u64, String> {
+async fn count(source: &Source<'_>) -> Result<u64, String> {
     let told = |error: client::Error| super::at_stream(&error);
-    let mut connection = Connection::open(url, options).await.map_err(told)?;
-    let found = connection.look_up_queue(stream).await.map_err(told)?;
+    let mut connection = Connection::open(source.url, source.options).await.map_err(told)?;
+    let found = match source.partition {
+        Some(partition) => connection.look_up_partition(source.stream, partition).await,
+        None => connection.look_up_queue(source.stream).await,
+    };
     let _ = connection.close().await;
-    Ok(found.message_count.into())
+    Ok(found.map_err(told)?.message_count.into())
 }
 
 /// The offset of the first message of a place. None: none comes.
-async fn first_at(
-    url: &Url,
-    options: &Options,
-    stream: &str,
-    offset: FieldValue,
-) -> Result<Option<u64>, String> {
-    let mut arguments = FieldTable::new();
-    arguments.insert(OFFSET, offset);
+async fn first_at(source: &Source<'_>, offset: FieldValue) -> Result<Option<u64>, String> {
+    let arguments = source.reader(offset);
     let how = ConsumerOptions { prefetch: 1, arguments, ..ConsumerOptions::default() };
-    let mut consumer = open(url, options, stream, how).await?;
+    let mut consumer = open(source, how).await?;
     let first = match tokio::time::timeout(FIRST_WAIT, consumer.next()).await {
         Ok(Ok(delivery)) => Some(offset_of(&delivery)?),
         Ok(Err(error)) => return Err(super::at_stream(&error)),
@@ -142,12 +193,8 @@ async fn first_at(
 }
 
 /// A reader that ends with its connection.
-pub(super) async fn open(
-    url: &Url,
-    options: &Options,
-    stream: &str,
-    how: ConsumerOptions,
-) -> Result<Consumer, String> {
+pub(super) async fn open(source: &Source<'_>, how: ConsumerOptions) -> Result<Consumer, String> {
+    let Source { url, options, stream, .. } = *source;
     // It is tried again to connect, and never to go on: that would begin anew.
     let until = tokio::time::Instant::now() + options.retry_for;
     let mut wait = Duration::from_millis(100);

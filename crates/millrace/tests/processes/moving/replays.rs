@@ -162,3 +162,90 @@ async fn what_the_target_refuses_ends_the_replay_with_the_reason_and_the_offset(
     let ended = run(&node, &["--from", "5", "--into", "none"]);
     assert_eq!((ended.code, ended.stderr.contains("404")), (Some(1), true), "{}", ended.stderr);
 }
+
+/// A node with a stream `parcels` of three partitions and the queue `again`. Body: number; key: its last digit.
+async fn node_with_partitions(name: &str, count: u32) -> Node {
+    let node = node(name, 0, None).await;
+    let mut stream = QueueSpec::durable("parcels");
+    stream.arguments.insert("x-queue-type", FieldValue::from("stream"));
+    stream.arguments.insert("x-partitions", FieldValue::I32(3));
+    node.connect().await.declare_queue(&stream).await.unwrap();
+    let mut publisher = Publisher::open(&node.url, &Options::named("test"), 1000).await.unwrap();
+    for number in 0..count {
+        let key = FieldValue::from(&*format!("customer-{}", number % 10));
+        let headers: FieldTable = [("x-partition-key", key)].into_iter().collect();
+        let headers = headers.to_bytes();
+        let headers = Some(amqp::TableRef::validate(&headers).unwrap());
+        let properties = Properties { headers, ..Properties::default() };
+        let to = Address { exchange: "", routing_key: "parcels", mandatory: true };
+        publisher.publish(to, &properties, number.to_string().as_bytes()).await.unwrap();
+    }
+    assert!(publisher.close().await.unwrap().is_clean());
+    node
+}
+
+fn replay_parcels(node: &Node, words: &[&str]) -> Move {
+    let url = url(&node.url);
+    let first = ["stream", "replay", "parcels", "--amqp", &url, "--json", "--into", "again"];
+    Move::command(&[&first[..], &["--report-every", "50ms"], words].concat())
+}
+
+/// Partition, offset and number of each message that `again` has.
+async fn parcels(node: &Node) -> Vec<(i64, i64, u32)> {
+    let count = node.connect().await.look_up_queue("again").await.unwrap().message_count;
+    let how = ConsumerOptions { no_ack: true, ..ConsumerOptions::default() };
+    let options = Options::named("test");
+    let mut consumer = Consumer::open(&node.url, &options, "again", how).await.unwrap();
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let delivery = consumer.next().await.unwrap();
+        let headers = delivery.properties().unwrap().headers.unwrap_or_default().to_table();
+        assert_eq!(integer(&headers, "x-stream-partition"), None, "it lies in no stream");
+        let place = ["x-replayed-partition", "x-replayed-offset"]
+            .map(|name| integer(&headers, name).unwrap());
+        let number = std::str::from_utf8(&delivery.body).unwrap().parse().unwrap();
+        all.push((place[0], place[1], number));
+    }
+    consumer.close().await.unwrap();
+    all
+}
+
+#[tokio::test]
+async fn partitions_are_copied_one_after_the_other_each_in_order_and_a_stop_names_its_place() {
+    let node = node_with_partitions("replay-partitions", 300).await;
+    let ended = replay_parcels(&node, &["--from", "first"]).ended();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let all = parcels(&node).await;
+    let mut numbers: Vec<u32> = all.iter().map(|found| found.2).collect();
+    assert!(all.is_sorted(), "by partition, offset and number, all of which grow: {all:?}");
+    numbers.sort_unstable();
+    assert_eq!(numbers, Vec::from_iter(0..300), "each once");
+    assert_eq!(all.iter().map(|found| found.0).max(), Some(2));
+
+    // One that is stopped goes on with the options that it names.
+    let mut replay = replay_parcels(&node, &["--from", "first", "--rate", "100/s"]);
+    replay.wait_until(|line| line["copied"].as_u64() >= Some(20));
+    replay.signal(Signal::INT);
+    let ended = replay.ended();
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    let end = ended.last("end");
+    let partition = end["partition"].as_u64().unwrap().to_string();
+    let next = end["next_offset"].as_u64().unwrap().to_string();
+    let left: Vec<String> =
+        end["not_begun"].as_array().unwrap().iter().map(ToString::to_string).collect();
+    let mut rest = vec!["--from", "first"];
+    left.iter().for_each(|number| rest.extend(["--partition", number.as_str()]));
+    let ended = replay_parcels(&node, &["--partition", &partition, "--from", &next]).ended();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let ended = replay_parcels(&node, &rest).ended();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(parcels(&node).await, all, "the same, and nothing twice");
+
+    for (words, why) in [
+        (&["--from", "5"][..], "name one partition"),
+        (&["--from", "first", "--partition", "3"][..], "the partitions 0 to 2"),
+    ] {
+        let ended = replay_parcels(&node, words).ended();
+        assert_eq!((ended.code, ended.stderr.contains(why)), (Some(1), true), "{}", ended.stderr);
+    }
+}
