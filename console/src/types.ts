@@ -467,6 +467,17 @@ export interface Foreseen {
   }[];
 }
 
+/** Which groups an order would move: the nodes of each, now and then. The first is to lead. */
+export interface Moves {
+  moves: { group: number; nodes: string[]; nodes_then: string[] }[];
+}
+
+/** What the node says of an order that it carried out. */
+export interface Ordered {
+  said: string;
+  steps: string[];
+}
+
 export interface Limits {
   vhost?: string;
   user?: string;

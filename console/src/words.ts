@@ -807,6 +807,30 @@ export const words = {
     noLeader: "no leader",
     differs: "replicas differ",
     alike: "replicas alike",
+    orders: {
+      title: "Move groups",
+      text: "Drain a node before you stop it for long, and rebalance when it is back. Replace one whose disk is lost.",
+      drain: "Drain…",
+      drainTitle: (node: string) => `Drain ${node}`,
+      drainText:
+        "Other nodes lead its groups, and keep them where there are enough nodes. Clients stay connected. Stop the node once it leads no group.",
+      drainVerb: "Drain",
+      rebalance: "Rebalance…",
+      rebalanceTitle: "Rebalance groups",
+      rebalanceVerb: "Rebalance",
+      replace: "Replace…",
+      replaceTitle: (node: string) => `Replace ${node}`,
+      replaceText:
+        "The node is removed for good, and another may join in its place. Its number is never used again. This takes up to a minute.",
+      replaceVerb: "Replace",
+      replaced: (node: string) => `${node} is replaced.`,
+      by: "Number of the new node",
+      byHint: "One that no node ever had.",
+      moves: (groups: number) =>
+        groups === 0 ? "No group would move." : `${counted(groups, "group", "groups")} would move:`,
+      move: (group: number, now: string[], then: string[]) =>
+        `${group === 0 ? "catalog" : `group ${group}`}: ${now.join(", ")} → ${then.join(", ")}`,
+    },
     definitions: {
       title: "Definitions",
       text: "Users, vhosts, permissions, policies, limits, queues, exchanges and bindings, as RabbitMQ writes them.",

@@ -14,6 +14,7 @@ import { Card, Facts, Head, Tag } from "../ui/parts";
 import type { Column } from "../ui/table";
 import { words } from "../words";
 import { Definitions } from "./cluster/definitions";
+import { Orders } from "./cluster/orders";
 
 const TEXTS = words.cluster;
 const { heads } = TEXTS;
@@ -130,6 +131,9 @@ export function Cluster() {
         title={node === "" ? TEXTS.historyOfAll : TEXTS.historyOf(node)}
       />
       <Groups />
+      {role.value.administrates && query.data && query.data.length > 1 && (
+        <Orders nodes={query.data} />
+      )}
       {role.value.administrates && <Definitions />}
     </>
   );

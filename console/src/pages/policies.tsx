@@ -193,13 +193,11 @@ function Edit({ kind, policy, onClose }: { kind: Kind; policy: Policy; onClose: 
         rows={5}
         {...bind.text("definition")}
       />
-      {kind === "policies" && (
-        <WouldChange
-          to={path("millrace", "explain", vhost, "policies", name)}
-          body={body}
-          isReady={table !== undefined && name !== "" && pattern !== ""}
-        />
-      )}
+      <WouldChange
+        to={path("millrace", "explain", vhost, kind, name)}
+        body={body}
+        isReady={table !== undefined && name !== "" && pattern !== ""}
+      />
     </FormDialog>
   );
 }

@@ -131,17 +131,19 @@ export function ActButton({ verb, act, done, isDanger = false }: ActButtonProps)
 
 interface OpenerProps {
   verb: string;
+  /** What it is called where several say the same. */
+  label?: string;
   class?: string;
   /** What the button opens. */
   children: (close: () => void) => ComponentChildren;
 }
 
 /** A button that opens a dialog. */
-export function Opener({ verb, class: style = "", children }: OpenerProps) {
+export function Opener({ verb, label, class: style = "", children }: OpenerProps) {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <button type="button" class={style} onClick={() => setOpen(true)}>
+      <button type="button" class={style} aria-label={label} onClick={() => setOpen(true)}>
         {verb}
       </button>
       {isOpen && children(() => setOpen(false))}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
-import { withClients, withErrors, withMarks, withQueues } from "./mocks.mjs";
+import { withClients, withErrors, withMarks, withNodes, withQueues } from "./mocks.mjs";
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -213,6 +213,30 @@ export const FLOWS = {
     await dialog.getByText("max-length: 50000").waitFor();
     assert.deepEqual(await inspect(page), []);
     await dialog.getByRole("button", { name: "Cancel" }).click();
+  },
+
+  async "a node is drained and replaced after its groups were named"({ page, open }) {
+    await withNodes(page);
+    await open("/cluster");
+    await page.getByRole("button", { name: "Drain millrace@2" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("6 groups would move:").waitFor();
+    await dialog.getByText("catalog: millrace@2, millrace@1 → millrace@1, millrace@2").waitFor();
+    await dialog.getByText("and 1 more").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Drain", exact: true }).click();
+    await page.getByText("6 group(s) move away from node 2.").waitFor();
+    await page.getByRole("button", { name: "Replace millrace@2" }).click();
+    const button = dialog.getByRole("button", { name: "Replace", exact: true });
+    await dialog.getByLabel(/^Number of the new node/).fill("3");
+    await dialog.getByText("take another number").waitFor();
+    await dialog.getByLabel(/^Number of the new node/).fill("4");
+    await dialog.getByText("6 groups would move:").waitFor();
+    assert.ok(await button.isDisabled(), "the name is to be typed");
+    await dialog.getByLabel(/^To confirm/).fill("millrace@2");
+    await button.click();
+    await page.getByText("Start it with an empty data directory").waitFor();
+    assert.equal(await page.getByRole("dialog").count(), 0);
   },
 
   async "the stream is closed while nobody looks at the tab"({ page, open }) {

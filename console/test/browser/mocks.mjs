@@ -295,3 +295,32 @@ export async function withMarks(page) {
     await json(route, { ...told, marks });
   });
 }
+
+/** A cluster of two nodes, whose second one has six groups to give away. */
+export async function withNodes(page) {
+  const two = ["millrace@1", "millrace@2"];
+  await page.route("**/api/nodes", async (route) => {
+    const [node] = await (await route.fetch()).json();
+    await json(
+      route,
+      two.map((name) => ({ ...node, name })),
+    );
+  });
+  const moves = [0, 3, 7, 11, 15, 19].map((group) => ({
+    group,
+    nodes: [...two].reverse(),
+    nodes_then: two,
+  }));
+  await page.route("**/api/millrace/nodes/millrace%402/**", async (route) => {
+    const { dry_run: isDry, by } = JSON.parse(route.request().postData());
+    if (by !== undefined && by < 4) {
+      const refused = { error: "bad_request", reason: `node ${by} cannot: take another number` };
+      return route.fulfill({ status: 400, json: refused });
+    }
+    const said =
+      by === undefined
+        ? "6 group(s) move away from node 2."
+        : `Node ${by} may join. Start it with an empty data directory: millrace serve --node-id ${by}`;
+    return json(route, isDry ? { moves } : { said, steps: [] });
+  });
+}

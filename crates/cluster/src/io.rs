@@ -18,6 +18,7 @@ pub mod handle;
 mod locks;
 mod mailbox;
 mod neighbours;
+mod orders;
 mod peeks;
 pub mod peers;
 mod preparing;

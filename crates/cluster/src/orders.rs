@@ -1,7 +1,7 @@
 //! What an operator orders: members come, go and are replaced, groups move, the version is raised.
 //!
-//! A core: it is told how things stand and says what to change in the catalog. `millrace cluster` runs it on the node
-//! that was asked, the simulator on nodes of its own.
+//! A core: it is told how things stand and says what to change in the catalog. `millrace cluster` and the HTTP API run it on
+//! the node that was asked, the simulator on nodes of its own.
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,14 @@
 //! What the audit trail is told of what is done over HTTP and is no change of the catalog by itself.
 
 use broker::dead_letter::retry::Plan;
+use cluster::orders::Order;
 use cluster::{NotWithheld, WithheldCount, WithholdStep};
 use machine::limits::NAME_BYTES_MAX;
 use machine::{Actor, Arguments, Event, Value};
 
 use crate::import::Import;
 use crate::marks::{MARKED, TEXT};
-use crate::work::{Binding, Of, Step, Withhold};
+use crate::work::{Binding, Of, Orders, Step, Withhold};
 
 /// Who asks, as the trail knows it. A name that a token gives may be longer than one of ours.
 pub(crate) fn actor(user: &str, address: &str) -> Actor {
@@ -88,6 +89,27 @@ pub(crate) fn of_withhold(
         None => details,
     };
     Some(Event::new(name, cut(&wanted.vhost), cut(&wanted.name)).with(details))
+}
+
+/// What an operator ordered of the cluster.
+pub(crate) fn of_order(wanted: &Orders) -> Event {
+    let name = match &wanted.order {
+        Order::Drain { .. } => "node.drained",
+        Order::Replace { .. } => "node.replaced",
+        Order::Rebalance => "cluster.rebalanced",
+        Order::Add { .. } => "node.added",
+        Order::Remove { .. } => "node.removed",
+        Order::Replicas { .. } => "cluster.replicas",
+        Order::Raise { .. } => "cluster.raised",
+    };
+    let event = Event::new(name, "", cut(&wanted.node));
+    match &wanted.order {
+        Order::Replace { by, .. } => {
+            let by = Value::I64(i64::try_from(by.0).unwrap_or(i64::MAX));
+            event.with(Arguments::new().with("by", by))
+        }
+        _ => event,
+    }
 }
 
 /// Dead letters that are sent on from a queue.

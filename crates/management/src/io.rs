@@ -28,6 +28,7 @@ mod live;
 mod locks;
 mod model;
 mod neighbours;
+mod orders;
 mod peeks;
 mod perform;
 mod places;

@@ -21,6 +21,7 @@ mod marks;
 mod messages;
 pub(crate) mod nodes;
 mod openapi;
+pub(crate) mod orders;
 pub(crate) mod overview;
 mod parameters;
 mod partitions;
@@ -222,6 +223,9 @@ pub(crate) const ROUTES: &[Route] = &[
     post_definitions("/definitions", definitions::import),
     get("/definitions/{vhost}", Need::Administrator, definitions::export_vhost),
     post_definitions("/definitions/{vhost}", definitions::import_vhost),
+    post("/millrace/nodes/{node}/drain", Need::Administrator, orders::drain),
+    post("/millrace/nodes/{node}/replace", Need::Administrator, orders::replace),
+    post("/millrace/rebalance", Need::Administrator, orders::rebalance),
     put("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::put),
     delete("/millrace/queues/{vhost}/{queue}/pause", Need::Policies, pauses::delete),
     put("/millrace/consumers/{channel}/{tag}/pause", Need::User, connections::pause),
@@ -250,6 +254,11 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),
     get("/millrace/explain/{vhost}/queues/{queue}", Need::Visible, explain::queue),
     post("/millrace/explain/{vhost}/policies/{policy}", Need::Policies, policies::foresee),
+    post(
+        "/millrace/explain/{vhost}/operator-policies/{policy}",
+        Need::Administrator,
+        policies::foresee_operator,
+    ),
     post("/millrace/backups", Need::Administrator, backup::begin),
     get("/millrace/backups/{backup}/{group}/{offset}", Need::Administrator, backup::part),
     delete("/millrace/backups/{backup}", Need::Administrator, backup::end),

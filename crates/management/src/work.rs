@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use broker::dead_letter::retry::Plan;
 use bytes::Bytes;
 use client::{ExchangeSpec, QueueSpec};
+use cluster::orders::Order;
 use cluster::{LockSpec, PeekSpec, WithholdStep};
 use machine::{CatalogCommand, GroupId, NodeId, QueueId, StreamOffset};
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,8 @@ pub(crate) enum Work {
     Peek(Peek),
     /// The leaders of a queue's partitions purge it so that it can be undone, or undo that.
     Withhold(Withhold),
+    /// The cluster moves groups, or tells what it would move.
+    Order(Orders),
     /// The leader of a lock's group is asked.
     Lock(Lock),
     /// The leaders of all these groups are asked for the locks of a vhost.
@@ -94,6 +97,16 @@ pub(crate) enum Work {
     Alarms,
     /// Whether a majority of some group would be lost with this node.
     QuorumCheck,
+}
+
+/// What an operator orders.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    pub(crate) order: Order,
+    /// The node that it is about; empty: it is about all.
+    pub(crate) node: String,
+    /// It is told what would be done.
+    pub(crate) is_dry: bool,
 }
 
 /// Queues that are listed.

@@ -18,7 +18,7 @@ use super::import::Differing;
 use super::response::response;
 use super::{
     asking, backup, books, client, companions, connections, deaths, exchanges, fronts, history,
-    import, live, locks, model, neighbours, peeks, places, problems, purges, retries,
+    import, live, locks, model, neighbours, orders, peeks, places, problems, purges, retries,
 };
 use crate::audit;
 use crate::fronts::Merged;
@@ -86,6 +86,7 @@ pub(super) async fn perform(
         Work::Peek(wanted) => peeks::peek(api, wanted).await,
         Work::Assignment(queue) => assigned(api, queue).await,
         Work::Withhold(wanted) => purges::withhold(api, &by, wanted).await,
+        Work::Order(wanted) => orders::order(api, &by, wanted).await,
         Work::Lock(wanted) => locks::lock(api, &by, wanted).await,
         Work::Locks { vhost, groups, shape } => locks::locks(api, &vhost, groups, &shape).await,
         Work::DeleteVhost { name, groups } => {

@@ -147,19 +147,33 @@ fn delete_one(view: &View<'_>, asked: &Asked, kind: PolicyKind) -> Result<Work, 
 
 /// What a policy would change, if it were put now.
 pub(super) fn foresee(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    foreseen(view, asked, PolicyKind::User)
+}
+
+/// The same of one that the operators put.
+pub(super) fn foresee_operator(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    foreseen(view, asked, PolicyKind::Operator)
+}
+
+fn foreseen(view: &View<'_>, asked: &Asked, kind: PolicyKind) -> Result<Work, Problem> {
     let (vhost, name) = (asked.vhost(), asked.part("policy"));
     let found = view.catalog.vhost(vhost).ok_or(Problem::NotFound)?;
-    let command = set(vhost, name, PolicyKind::User, &asked.object()?)?;
+    let command = set(vhost, name, kind, &asked.object()?)?;
     view.catalog.check(&command).map_err(|refusal| Problem::Bad(refusal.to_string()))?;
     let CatalogCommand::PutPolicy { spec, .. } = &command else { return Err(Problem::NotFound) };
-    let Foreseen { matches, changes } = Foreseen::of(found, name, PolicyKind::User, spec);
+    let Foreseen { matches, changes } = Foreseen::of(found, name, kind, spec);
     let definitions = |governed: Option<&Governed>, is_new: bool| {
-        let new = is_new.then_some((name, &spec.definition));
+        let new = is_new.then_some((kind, name, &spec.definition));
         queues::policy_definition(view.catalog, vhost, governed, new)
     };
     let shown = changes.iter().take(FORESEEN_QUEUES_MAX).map(|change| {
         let PolicyChange { queue, before, after } = change;
-        let of = |governed: Option<&Governed>| governed.and_then(|it| it.policy.clone());
+        let of = |governed: Option<&Governed>| {
+            governed.and_then(|it| match kind {
+                PolicyKind::User => it.policy.clone(),
+                PolicyKind::Operator => it.operator_policy.clone(),
+            })
+        };
         json!({
             "queue": queue.name,
             "policy": { "before": of(*before), "after": of(after.as_deref()) },

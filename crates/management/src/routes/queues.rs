@@ -177,13 +177,13 @@ fn is_larger(before: &Value, now: &Value) -> bool {
     rates.is_some_and(|(before, now)| before.slower(now) == before)
 }
 
-/// What the policies of a queue say together, as they were given; `new` is a policy of the user's kind that is not there
-/// yet.
+/// What the policies of a queue say together, as they were given; `new` is a policy that is not there yet, or says
+/// something else.
 pub(super) fn policy_definition(
     catalog: &Catalog,
     vhost: &str,
     governed: Option<&Governed>,
-    new: Option<(&str, &Arguments)>,
+    new: Option<(PolicyKind, &str, &Arguments)>,
 ) -> Value {
     let (Some(governed), Some(vhost)) = (governed, catalog.vhost(vhost)) else {
         return json!({});
@@ -193,9 +193,9 @@ pub(super) fn policy_definition(
     let mut all = Map::new();
     for (kind, name) in named {
         let Some(name) = name else { continue };
-        let new = new.filter(|(new, _)| kind == PolicyKind::User && new == name);
+        let new = new.filter(|(of, new, _)| *of == kind && new == name);
         let known = || vhost.policy(kind, name).map(|policy| &policy.spec.definition);
-        let definition = new.map(|(_, definition)| definition).or_else(known);
+        let definition = new.map(|(_, _, definition)| definition).or_else(known);
         let Some(Value::Object(fields)) = definition.map(arguments::shown) else { continue };
         for (name, value) in fields {
             // Of two limits the smaller counts.

@@ -16,6 +16,7 @@ mod held;
 mod live;
 mod locks;
 mod marks;
+mod orders;
 mod pause;
 mod pause_consumer;
 mod peek;

@@ -120,4 +120,21 @@ fn a_policy_is_foreseen_before_it_is_put() {
     let governed = managed.done("GET", "/queues/%2F/jobs.a", &Value::Null);
     assert_eq!(governed["effective_policy_definition"], json!({ "max-length": 5 }));
     assert_eq!(managed.done("POST", path, &policy)["change_count"], 0);
+
+    // An operators' policy counts beside it: the smaller limit does.
+    let bound = json!({ "pattern": "^jobs", "definition": { "max-length": 3 } });
+    let path = "/millrace/explain/%2F/operator-policies/bound";
+    let told = managed.done("POST", path, &bound);
+    assert_eq!(told["change_count"], 2, "{told}");
+    let change = json!({
+        "queue": "jobs.a",
+        "policy": { "before": null, "after": "bound" },
+        "definition": { "before": { "max-length": 5 }, "after": { "max-length": 3 } },
+    });
+    assert_eq!(told["changes"][0], change);
+    managed.done("PUT", "/operator-policies/%2F/bound", &bound);
+    let governed = managed.done("GET", "/queues/%2F/jobs.a", &Value::Null);
+    assert_eq!(governed["effective_policy_definition"], json!({ "max-length": 3 }));
+    managed.make_user("pat", "policymaker", &["%2F"]);
+    assert_eq!(managed.ask(Some(("pat", "secret")), "POST", path, &bound.to_string()).status, 401);
 }
