@@ -3,9 +3,10 @@
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
+import { useBrought } from "./core/identity";
 import { place } from "./core/place";
 import { forget } from "./core/query";
-import { recall, standing } from "./core/session";
+import { recall, session, standing } from "./core/session";
 import { allowedPages, parentOf } from "./core/sitemap";
 import { Audit } from "./pages/audit";
 import { Channels } from "./pages/channels";
@@ -64,7 +65,8 @@ const trouble = signal<unknown>(undefined);
 
 async function begin(): Promise<void> {
   try {
-    await recall();
+    await useBrought();
+    if (!session.peek()) await recall();
     trouble.value = undefined;
   } catch (error) {
     trouble.value = error;

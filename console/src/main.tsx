@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { App } from "./app";
+import { takeBrought } from "./core/identity";
 import { startKeys } from "./core/keys";
 import { startTheme } from "./core/kept";
 import { startPlaces } from "./core/place";
@@ -12,6 +13,7 @@ import "./style/tables.css";
 import "./style/pages.css";
 
 startTheme();
+takeBrought();
 startPlaces();
 startClock();
 startStream();

@@ -87,6 +87,9 @@ export const words = {
     user: "User",
     password: "Password",
     button: "Log in",
+    there: (host: string) => `Log in at ${host}`,
+    refusedThere: (why: string) =>
+      `The identity server did not let you in${why === "" ? "" : `: ${why.replaceAll("_", " ")}`}.`,
     fault: (status: number) => {
       if (status === 200) return "";
       if (status === 401)

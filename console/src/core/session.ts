@@ -42,7 +42,7 @@ function lost(): void {
 }
 
 /** The same session stays the same object: whoever watches it is not told of what has not changed. */
-async function take(answer: Response): Promise<void> {
+export async function take(answer: Response): Promise<void> {
   const told = (await answer.json()) as Session;
   if (JSON.stringify(told) !== JSON.stringify(standing.peek())) standing.value = told;
 }

@@ -1,4 +1,5 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { fault as faultThere, goThere, identityHost } from "../core/identity";
 import { logIn } from "../core/session";
 import { TextField } from "../ui/fields";
 import { words } from "../words";
@@ -6,22 +7,29 @@ import { words } from "../words";
 export function LogIn() {
   const [user, setUser] = useState("");
   const [password, setPassword] = useState("");
-  const [fault, setFault] = useState("");
+  const [fault, setFault] = useState(faultThere);
   const [isBusy, setBusy] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const [host, setHost] = useState<string | undefined>(undefined);
+  useEffect(() => {
+    identityHost().then(setHost, () => undefined);
+  }, []);
+  const ask = async (asking: () => Promise<number>) => {
     setBusy(true);
     try {
-      setFault(words.login.fault(await logIn(user, password)));
+      setFault(words.login.fault(await asking()));
     } catch {
       setFault(words.errors.noAnswer);
     } finally {
       setBusy(false);
     }
   };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void ask(() => logIn(user, password));
+  };
   return (
     <main class="login">
-      <form class="card" onSubmit={(event) => void submit(event)}>
+      <form class="card" onSubmit={submit}>
         <h1>{words.product}</h1>
         <TextField
           label={words.login.user}
@@ -48,6 +56,11 @@ export function LogIn() {
         <button type="submit" class="primary" disabled={isBusy}>
           {words.login.button}
         </button>
+        {host !== undefined && (
+          <button type="button" disabled={isBusy} onClick={() => void ask(goThere)}>
+            {words.login.there(host)}
+          </button>
+        )}
       </form>
     </main>
   );

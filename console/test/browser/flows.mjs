@@ -3,7 +3,14 @@
 import assert from "node:assert/strict";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
-import { withClients, withErrors, withMarks, withNodes, withQueues } from "./mocks.mjs";
+import {
+  withClients,
+  withErrors,
+  withIdentity,
+  withMarks,
+  withNodes,
+  withQueues,
+} from "./mocks.mjs";
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -300,6 +307,22 @@ export const FLOWS = {
     assert.equal(await page.getByRole("link", { name: "Users" }).count(), 0);
     await page.goto(`${base}/users`);
     await page.getByText("Your user lacks the tag that this page needs.").waitFor();
+  },
+
+  async "an identity server is a button, and who comes back is where one was"({ page, base }) {
+    await page.context().clearCookies();
+    const sent = await withIdentity(page, base);
+    await page.goto(`${base}/queues?q=orders`);
+    const button = page.getByRole("button", { name: "Log in at id.example" });
+    await button.click();
+    // The server is played: it sends the browser back at once.
+    await page.getByText(/^The user or the password is wrong/).waitFor();
+    assert.deepEqual([...sent], [{ code: "c0de", state: "s7ate", redirect_uri: `${base}/` }]);
+    assert.equal(await page.evaluate("location.search"), "?q=orders", "no code in the address");
+    assert.deepEqual(await inspect(page), []);
+    sent.brings = "error=access_denied";
+    await button.click();
+    await page.getByText("The identity server did not let you in: access denied.").waitFor();
   },
 
   async "a wrong password is refused in words"({ page, base }) {

@@ -324,3 +324,19 @@ export async function withNodes(page) {
     return json(route, isDry ? { moves } : { said, steps: [] });
   });
 }
+
+/** An identity server that sends browsers back at once. What they bring is noted, and let in by no node. */
+export async function withIdentity(page, base) {
+  const sent = Object.assign([], { brings: "code=c0de" });
+  await page.route("**/api/millrace/session/oauth", (route) =>
+    route.request().method() === "GET"
+      ? json(route, { host: "id.example" })
+      : json(route, { place: `${base}/?${sent.brings}&state=s7ate` }),
+  );
+  await page.route("**/api/millrace/session", (route) => {
+    if (route.request().method() !== "POST") return route.continue();
+    sent.push(JSON.parse(route.request().postData()));
+    return route.fulfill({ status: 401, json: { error: "not_authorised" } });
+  });
+  return sent;
+}

@@ -15,6 +15,7 @@ mod books;
 mod boot;
 mod change;
 mod client;
+mod code_login;
 mod companions;
 mod connections;
 mod console;

@@ -54,6 +54,9 @@ use crate::work::Work;
 /// Where browsers log in and out, below `/api`. It is not in the table: nobody is known there yet.
 pub(crate) const SESSION: &str = "/millrace/session";
 
+/// Where they are sent to an identity server.
+pub(crate) const SESSION_OAUTH: &str = "/millrace/session/oauth";
+
 /// Decides.
 pub(crate) type Decide = fn(&View<'_>, &Asked) -> Result<Work, Problem>;
 

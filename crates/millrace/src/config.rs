@@ -101,6 +101,15 @@ settings! {
     oauth_preferred_username_claims: Text("CLAIMS"), or(NONE), default(NONE);
     /// Algorithms that a token may be signed with
     oauth_algorithms: Judged("NAMES", judge_algorithms), default(ALGORITHMS);
+    /// Client that the console is at the identity server, a public one with PKCE: browsers are sent there to log in; none:
+    /// they are not
+    oauth_client_id: Text("NAME"), or(NONE), default(NONE);
+    /// Where browsers are sent: the server's authorization endpoint, a URL that begins with https://
+    oauth_authorize_url: Text("URL"), or(NONE), default(NONE);
+    /// Where this node turns their codes into tokens: its token endpoint, likewise
+    oauth_token_url: Text("URL"), or(NONE), default(NONE);
+    /// What the console asks for there, with spaces between
+    oauth_scopes: Text("SCOPES"), default("openid");
     /// Collector of OpenTelemetry that is sent the spans of messages with a trace context (OTLP over HTTP), for example
     /// http://127.0.0.1:4318; none: no spans are made
     otlp: Judged("URL", judge_otlp), or(NONE), default(NONE), flag;
@@ -440,13 +449,23 @@ fn check_oauth(values: &Values) -> Result<(), String> {
     let is_set = |key: &&str| values.text(key).is_some();
     let sources = ["oauth_jwks_file", "oauth_jwks_url"];
     let id = "oauth_resource_server_id";
+    let of_login = ["oauth_client_id", "oauth_authorize_url", "oauth_token_url"];
+    if let Some(missing) = of_login.iter().find(|key| !is_set(key))
+        && let Some(set) = of_login.iter().find(|key| is_set(key))
+    {
+        let why = format!("a login of browsers needs {missing}, too");
+        return Err(values.problem(set, &why));
+    }
     match sources.map(|key| is_set(&key)) {
         [true, true] => {
             let why = "oauth_jwks_file is set, too: name one place of keys";
             Err(values.problem("oauth_jwks_url", why))
         }
         [false, false] => {
-            match [id, "oauth_jwks_cacertfile", "oauth_issuer"].into_iter().find(is_set) {
+            match [id, "oauth_jwks_cacertfile", "oauth_issuer", of_login[0]]
+                .into_iter()
+                .find(is_set)
+            {
                 Some(key) => {
                     let why = "without oauth_jwks_file or oauth_jwks_url no token is taken";
                     Err(values.problem(key, why))
@@ -469,7 +488,7 @@ fn oauth_settings(values: &Values) -> Option<oauth::io::Settings> {
     let authority = text("oauth_jwks_cacertfile").map(PathBuf::from);
     let source = match (text("oauth_jwks_file"), text("oauth_jwks_url")) {
         (Some(file), _) => oauth::io::Source::File(file.into()),
-        (None, Some(url)) => oauth::io::Source::Server { url, authority },
+        (None, Some(url)) => oauth::io::Source::Server { url, authority: authority.clone() },
         (None, None) => return None,
     };
     let resource_server_id = text("oauth_resource_server_id")?;
@@ -483,7 +502,14 @@ fn oauth_settings(values: &Values) -> Option<oauth::io::Settings> {
         username_claims: list("oauth_preferred_username_claims"),
         algorithms: oauth::algorithms(&values.words("oauth_algorithms")).unwrap_or_default(),
     };
-    Some(oauth::io::Settings { source, rules })
+    let login = text("oauth_client_id").map(|client_id| oauth::io::LoginSettings {
+        client_id,
+        authorize_url: text("oauth_authorize_url").unwrap_or_default(),
+        token_url: text("oauth_token_url").unwrap_or_default(),
+        scopes: values.words("oauth_scopes"),
+        authority,
+    });
+    Some(oauth::io::Settings { source, rules, login })
 }
 
 fn judge_otlp(text: &str) -> Result<(), String> {

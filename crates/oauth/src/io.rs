@@ -12,9 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Uri;
+use tokio::sync::Semaphore;
 
-use crate::limits::{KEY_SET_BYTES_MAX, RELOAD_EVERY, RELOAD_PAUSE};
-use crate::{Grant, Keys, Refusal, Rules, judge};
+use crate::limits::{KEY_SET_BYTES_MAX, REDEEMED_AT_ONCE_MAX, RELOAD_EVERY, RELOAD_PAUSE};
+use crate::{Attempt, CodeLogin, Grant, Keys, Refusal, Rules, judge};
 
 /// Where the keys are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,19 @@ pub enum Source {
 pub struct Settings {
     pub source: Source,
     pub rules: Rules,
+    /// None: no browser is sent to an identity server.
+    pub login: Option<LoginSettings>,
+}
+
+/// How browsers log in at an identity server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginSettings {
+    pub client_id: String,
+    pub authorize_url: String,
+    pub token_url: String,
+    pub scopes: String,
+    /// As for a server of keys.
+    pub authority: Option<PathBuf>,
 }
 
 /// Judges tokens with the newest keys.
@@ -37,9 +51,29 @@ pub struct Settings {
 pub struct Tokens {
     place: Place,
     rules: Rules,
+    login: Option<Login>,
     keys: RwLock<Arc<Held>>,
     /// Who holds it asks for keys. When that was done last.
     asked: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// Where a browser logs in, and where its code is turned into a token.
+#[derive(Debug)]
+struct Login {
+    code: CodeLogin,
+    token_url: Uri,
+    authority: Option<PathBuf>,
+    room: Semaphore,
+}
+
+impl Login {
+    fn of(settings: LoginSettings) -> Result<Self, String> {
+        let LoginSettings { client_id, authorize_url, token_url, scopes, authority } = settings;
+        certificates::authorities(authority.as_deref())?;
+        let (authorize, token_url) = (fetch::https(&authorize_url)?, fetch::https(&token_url)?);
+        let room = Semaphore::new(REDEEMED_AT_ONCE_MAX);
+        Ok(Self { code: CodeLogin { client_id, authorize, scopes }, token_url, authority, room })
+    }
 }
 
 /// Keys, and which reading of them it is.
@@ -61,7 +95,8 @@ impl Tokens {
     /// # Errors
     /// In words: the file cannot be used, or the URL is none.
     pub fn load(settings: Settings) -> Result<Self, String> {
-        let Settings { source, rules } = settings;
+        let Settings { source, rules, login } = settings;
+        let login = login.map(Login::of).transpose()?;
         let (place, held) = match source {
             Source::File(file) => {
                 let keys = read(&file)?;
@@ -75,7 +110,33 @@ impl Tokens {
             }
         };
         let keys = RwLock::new(Arc::new(held));
-        Ok(Self { place, rules, keys, asked: tokio::sync::Mutex::new(None) })
+        Ok(Self { place, rules, login, keys, asked: tokio::sync::Mutex::new(None) })
+    }
+
+    /// How a browser logs in at an identity server. None: it does not.
+    pub fn login(&self) -> Option<&CodeLogin> {
+        self.login.as_ref().map(|login| &login.code)
+    }
+
+    /// The token that the identity server gives for a code. It is still to be judged.
+    ///
+    /// # Errors
+    /// In words: it gives none.
+    pub async fn redeem(
+        &self,
+        attempt: &Attempt,
+        code: &str,
+        redirect: &str,
+    ) -> Result<String, String> {
+        let Some(Login { code: login, token_url, authority, room }) = &self.login else {
+            return Err("no identity server is set".to_owned());
+        };
+        let Ok(_place) = room.try_acquire() else {
+            return Err(format!("{REDEEMED_AT_ONCE_MAX} others log in at this moment"));
+        };
+        let form = login.form(attempt, code, redirect);
+        let answer = fetch::post(token_url, authority.as_deref(), form).await?;
+        crate::code::token_in(&answer).map_err(|why| format!("{token_url}: {why}"))
     }
 
     /// Judges a token now. If its key is not known, the keys are asked for again, unless that was done a moment ago.

@@ -5,6 +5,7 @@
 //! What a grant's rights are asked for is not known here, nor is who asks.
 
 mod claims;
+mod code;
 mod grant;
 pub mod io;
 mod keys;
@@ -14,6 +15,7 @@ mod rules;
 mod scope;
 mod token;
 
+pub use code::{Attempt, Chance, CodeLogin};
 pub use grant::Grant;
 pub use keys::Keys;
 pub use refusal::Refusal;

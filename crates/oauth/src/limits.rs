@@ -27,6 +27,10 @@ pub const RSA_BITS_MAX: usize = 4096;
 /// How long a server may take to send its keys.
 pub const FETCH_WAIT: Duration = Duration::from_secs(5);
 
+/// Codes that are turned into tokens at a time: whoever sends one more is refused, so that nobody makes the node besiege an
+/// identity server.
+pub const REDEEMED_AT_ONCE_MAX: usize = 16;
+
 /// Bytes of the head of its answer.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 

@@ -138,6 +138,11 @@ impl Broker {
         judged.map(Arc::new)
     }
 
+    /// Who judges tokens.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_deref()
+    }
+
     /// Totals of the connections since the node started.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics

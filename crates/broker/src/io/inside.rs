@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oauth::Grant;
+use oauth::{Attempt, CodeLogin, Grant};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -89,6 +89,34 @@ pub async fn judge(broker: &Broker, token: &[u8], peer: SocketAddr) -> Option<Ar
             None
         }
     }
+}
+
+/// How a browser logs in at an identity server. None: it does not.
+pub fn code_login(broker: &Broker) -> Option<&CodeLogin> {
+    broker.tokens()?.login()
+}
+
+/// The token that the identity server gives for a code, still to be judged. The log says why it gives none, which counts
+/// as a refused login: `peer` waits before the server is asked too often.
+pub async fn redeem(
+    broker: &Broker,
+    peer: SocketAddr,
+    attempt: &Attempt,
+    code: &str,
+    redirect: &str,
+) -> Option<String> {
+    let redeemed = broker.tokens()?.redeem(attempt, code, redirect).await;
+    redeemed
+        .inspect_err(|why| {
+            Metrics::count(&broker.metrics.logins_refused);
+            broker.credentials.count_refused(Address::of(peer.ip()));
+            tracing::warn!(
+                %peer, why,
+                "refused a login at the console: the identity server gave no token for the code. Look at the settings \
+                 oauth_client_id and oauth_token_url, and at the client that the server has"
+            );
+        })
+        .ok()
 }
 
 /// Whether `password` is the user's, who comes from `peer` and asks over HTTP. Takes as long whatever is wrong, and as

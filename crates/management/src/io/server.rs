@@ -30,7 +30,7 @@ use crate::limits::{CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, 
 use crate::metrics::Metrics;
 use crate::node::{Facts, View};
 use crate::reply::Problem;
-use crate::routes::{ROUTES, Route, SESSION};
+use crate::routes::{ROUTES, Route, SESSION, SESSION_OAUTH};
 use crate::work::Work;
 
 async fn answer(
@@ -210,7 +210,8 @@ fn router(api: &Api, is_tls: bool) -> Router {
     let session = async move |Extension(Peer(peer)): Extension<Peer>, request: Request| {
         sessions::answer(&of_sessions, peer, is_tls, request).await
     };
-    router = router.route(&format!("/api{SESSION}"), any(session));
+    router = router.route(&format!("/api{SESSION}"), any(session.clone()));
+    router = router.route(&format!("/api{SESSION_OAUTH}"), any(session));
     let api = api.clone();
     router.fallback(async move |request: Request| console::file(&api, request).await)
 }

@@ -14,12 +14,14 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
 use super::body::read_body;
+use super::code_login;
 use super::response::unchallenged;
 use crate::access::{self, Named, Need, Who};
-use crate::asked::Asked;
+use crate::asked::{Asked, Body};
 use crate::limits::LOGIN_BYTES_MAX;
 use crate::metrics::Metrics;
 use crate::reply::{Problem, Reply};
+use crate::routes::SESSION_OAUTH;
 use crate::sessions::{Chance, Found, Id, Owner, Sessions};
 
 /// The header that a request shows the session's second secret in.
@@ -62,17 +64,17 @@ fn cookie_name(api: &Api) -> String {
 /// Behind the name of a cookie that a browser sends under TLS only: it could not be replaced without TLS.
 const SEALED: &str = "_tls";
 
-/// What the browser shows for this node: tokens, of which one may be that of a session.
-fn tokens<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
-    let pairs = cookies.flat_map(|it| it.split(';')).filter_map(|pair| pair.trim().split_once('='));
+/// What the browser shows for this node under the name of a cookie: one of them may be ours.
+pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
+    let pairs = all.flat_map(|it| it.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let is_ours = move |known: &str| known.strip_suffix(SEALED).unwrap_or(known) == name;
     pairs.filter(move |(known, _)| is_ours(known)).map(|(_, token)| token)
 }
 
 /// Whether a browser asks that has, or had, a session here.
 pub(super) fn is_browser(api: &Api, headers: &HeaderMap) -> bool {
-    headers.contains_key(header::COOKIE) && tokens(headers, &cookie_name(api)).next().is_some()
+    headers.contains_key(header::COOKIE) && cookies(headers, &cookie_name(api)).next().is_some()
 }
 
 fn find(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Option<Found> {
@@ -81,7 +83,7 @@ fn find(api: &Api, headers: &HeaderMap, peer: SocketAddr) -> Option<Found> {
         let catalog = api.0.cluster.catalog();
         let stands = |owner: &Owner| owner.stands(&catalog, now_s());
         with_sessions(api, |now, sessions| {
-            tokens(headers, &name).find_map(|token| sessions.find(now, token, stands))
+            cookies(headers, &name).find_map(|token| sessions.find(now, token, stands))
         })?
     };
     // As for every login: some users may come from this machine only.
@@ -125,7 +127,9 @@ pub(super) async fn answer(
 ) -> Response {
     let is_tls = is_tls || is_forwarded_tls(request.headers());
     let method = request.method().clone();
+    let is_at_server = request.uri().path().ends_with(SESSION_OAUTH);
     let answered = match method {
+        _ if is_at_server => code_login::answer(api, is_tls, request).await,
         Method::POST => log_in(api, peer, is_tls, request).await,
         Method::GET | Method::HEAD => shown(api, peer, request.headers()),
         Method::DELETE => log_out(api, peer, is_tls, request.headers()),
@@ -152,13 +156,31 @@ fn is_forwarded_tls(headers: &HeaderMap) -> bool {
     headers.get("x-forwarded-proto").is_some_and(|it| it.as_bytes() == b"https")
 }
 
+/// What belongs behind the name of a cookie, and at its end.
+pub(super) fn suffix(is_tls: bool) -> (&'static str, &'static str) {
+    if is_tls { (SEALED, "; Secure") } else { ("", "") }
+}
+
 fn set_cookie(api: &Api, response: &mut Response, token: &str, is_tls: bool) {
-    let (suffix, secure) = if is_tls { (SEALED, "; Secure") } else { ("", "") };
+    let (suffix, secure) = suffix(is_tls);
     let name = cookie_name(api);
     let cookie = format!("{name}{suffix}={token}; Path=/; HttpOnly; SameSite=Strict{secure}");
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
+}
+
+/// The body of a login. A form of another site can send anything but this type.
+pub(super) async fn login_body(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+) -> Result<Body, Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::bad("a login is sent as application/json"));
+    }
+    Asked { body: read_body(body, LOGIN_BYTES_MAX).await?, ..Asked::default() }.object()
 }
 
 async fn log_in(
@@ -168,19 +190,17 @@ async fn log_in(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    // A form of another site can send anything but this type.
-    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::bad("a login is sent as application/json"));
-    }
-    let body = Asked { body: read_body(body, LOGIN_BYTES_MAX).await?, ..Asked::default() };
-    let body = body.object()?;
+    let body = login_body(&parts.headers, body).await?;
     let wait = inside::wait(&api.0.broker, peer);
     if !wait.is_zero() {
         return Err(Problem::TooManyWrong { wait_s: wait.as_secs() + 1 });
     }
-    let owner = match body.text("token")? {
+    let is_back = body.find("code").is_some();
+    let token = match body.text("token")? {
+        None if is_back => Some(code_login::token(api, peer, &parts.headers, &body).await?),
+        token => token.map(str::to_owned),
+    };
+    let owner = match token {
         Some(token) => {
             let grant = inside::judge(&api.0.broker, token.as_bytes(), peer).await;
             Owner::of_token(grant.ok_or(Problem::NotKnown)?)
@@ -200,7 +220,7 @@ async fn log_in(
     let name = cookie_name(api);
     let begun = with_sessions(api, |now, sessions| {
         // A browser has one session here.
-        for old in tokens(&parts.headers, &name) {
+        for old in cookies(&parts.headers, &name) {
             sessions.end(old);
         }
         sessions.begin(now, &chance, owner.clone())
@@ -213,6 +233,9 @@ async fn log_in(
     tracing::info!(user = owner.user, %peer, "console: logged in");
     let mut response = unchallenged(Reply::of(told(api, &owner, &begun.csrf)));
     set_cookie(api, &mut response, &begun.token, is_tls);
+    if is_back {
+        code_login::forget(api, &mut response, is_tls);
+    }
     Ok(response)
 }
 
@@ -253,7 +276,7 @@ fn log_out(
         prove(api, &Method::DELETE, headers, &found)?;
         let name = cookie_name(api);
         let users: Vec<String> = with_sessions(api, |_, sessions| {
-            tokens(headers, &name).filter_map(|token| sessions.end(token)).collect()
+            cookies(headers, &name).filter_map(|token| sessions.end(token)).collect()
         });
         for user in users {
             tracing::info!(user, %peer, "console: logged out");
@@ -293,7 +316,7 @@ fn who<'a>(catalog: &'a Catalog, owner: &'a Owner) -> Option<Who<'a>> {
     Who::find(catalog, &owner.user, owner.grant().map(Arc::as_ref))
 }
 
-fn draw() -> Result<Chance, Problem> {
+pub(super) fn draw() -> Result<Chance, Problem> {
     let mut chance: Chance = [0; 64];
     match getrandom(&mut chance, GetRandomFlags::empty()) {
         Ok(count) if count == chance.len() => Ok(chance),

@@ -1,12 +1,14 @@
 //! The API for programs that read OpenAPI: made from the table of routes that serves it, so it has every path that is
 //! there, and no other. Sessions of browsers are not in that table, because nobody is known there yet; they are written
-//! down here.
+//! down in `logins`.
+
+mod logins;
 
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::described::{DESCRIBED, Described, PARTS, QUERY};
-use super::{ROUTES, Route, SESSION};
+use super::{ROUTES, Route, SESSION, SESSION_OAUTH};
 use crate::access::Need;
 use crate::asked::Asked;
 use crate::node::View;
@@ -23,7 +25,8 @@ fn document(routes: &[Route]) -> Value {
         let methods = paths.entry(route.path.to_owned()).or_insert_with(|| json!({}));
         methods[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
-    paths.insert(SESSION.to_owned(), session());
+    paths.insert(SESSION.to_owned(), logins::session());
+    paths.insert(SESSION_OAUTH.to_owned(), logins::code_login());
     json!({
         "openapi": "3.0.3",
         "info": {
@@ -54,77 +57,6 @@ fn document(routes: &[Route]) -> Value {
                         "reason": { "type": "string" },
                     },
                 },
-            },
-        },
-    })
-}
-
-/// How browsers log in and out.
-fn session() -> Value {
-    let text = |text: &str| json!({ "type": "string", "description": text });
-    let login = json!({
-        "type": "object",
-        "properties": {
-            "username": text("with password: a user of the broker"),
-            "password": text("of the user"),
-            "token": text("in place of both: a token of OAuth 2"),
-        },
-    });
-    let known = json!({
-        "type": "object",
-        "properties": {
-            "user": text("who has logged in"),
-            "tags": { "type": "array", "items": { "type": "string" } },
-            "csrf": text("goes into the header x-millrace-csrf of every request but GET and HEAD"),
-            "permissions": { "type": "object", "description": "by vhost; without a token" },
-        },
-    });
-    let well = json!({
-        "description": "who has logged in",
-        "content": { "application/json": { "schema": known } },
-    });
-    let error = |text: &str| {
-        let schema = json!({ "$ref": "#/components/schemas/Error" });
-        json!({ "description": text, "content": { "application/json": { "schema": schema } } })
-    };
-    let csrf = json!({
-        "name": "x-millrace-csrf", "in": "header", "required": true,
-        "description": "as the login answered", "schema": { "type": "string" },
-    });
-    json!({
-        "post": {
-            "summary": "log in: sets a cookie (HttpOnly, SameSite=Strict)",
-            "description": "Needs a user or a token that may use the API, in the body.",
-            "security": [],
-            "parameters": [],
-            "requestBody": {
-                "required": true,
-                "content": { "application/json": { "schema": login } },
-            },
-            "responses": {
-                "200": well,
-                "400": error("the body is no login"),
-                "401": error("the login is wrong, or its user may not use the API"),
-                "413": error("the body is too large"),
-                "429": error("too many wrong passwords came from this address: wait"),
-            },
-        },
-        "get": {
-            "summary": "who has logged in",
-            "description": "Needs the cookie of a session.",
-            "security": [{ "session": [] }],
-            "parameters": [],
-            "responses": { "200": well, "401": error("nobody has, or the session is over") },
-        },
-        "delete": {
-            "summary": "log out",
-            "description": "Needs the cookie of a session.",
-            "security": [{ "session": [] }],
-            "parameters": [csrf],
-            "responses": {
-                "204": { "description": "the session is over" },
-                "401": error("there was none"),
-                "403": error("the header x-millrace-csrf is missing or wrong"),
             },
         },
     })
@@ -265,6 +197,11 @@ mod tests {
             if path == SESSION {
                 let methods: Vec<&String> = methods.as_object().unwrap().keys().collect();
                 assert_eq!(methods, ["delete", "get", "post"]);
+                continue;
+            }
+            if path == SESSION_OAUTH {
+                let methods: Vec<&String> = methods.as_object().unwrap().keys().collect();
+                assert_eq!(methods, ["get", "post"]);
                 continue;
             }
             for (method, operation) in methods.as_object().unwrap() {

@@ -7,6 +7,7 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
+mod browsers;
 pub(crate) mod issuer;
 mod key_server;
 mod wire;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -41,18 +41,35 @@ pub(super) fn https(url: &str) -> Result<Uri, String> {
 /// # Errors
 /// In words: there is no answer in time, or it is none that keys can be in.
 pub(super) async fn get(url: &Uri, authority: Option<&Path>) -> Result<Bytes, String> {
-    let answered = tokio::time::timeout(FETCH_WAIT, exchange(url, authority)).await;
+    ask(url, authority, None).await
+}
+
+/// The same for a form that is sent.
+pub(super) async fn post(
+    url: &Uri,
+    authority: Option<&Path>,
+    form: String,
+) -> Result<Bytes, String> {
+    ask(url, authority, Some(form)).await
+}
+
+async fn ask(url: &Uri, authority: Option<&Path>, form: Option<String>) -> Result<Bytes, String> {
+    let answered = tokio::time::timeout(FETCH_WAIT, exchange(url, authority, form)).await;
     let answered = answered.unwrap_or_else(|_| Err(format!("no answer in {FETCH_WAIT:?}")));
     answered.map_err(|why| format!("{url}: {why}"))
 }
 
-async fn exchange(url: &Uri, authority: Option<&Path>) -> Result<Bytes, String> {
+async fn exchange(
+    url: &Uri,
+    authority: Option<&Path>,
+    form: Option<String>,
+) -> Result<Bytes, String> {
     let stream = connect(url, authority).await?;
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
     let opened = builder.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = opened.map_err(words)?;
-    let request = request(url)?;
+    let request = request(url, form)?;
     let answered = async {
         let answer = sender.send_request(request).await.map_err(words)?;
         if answer.status() != StatusCode::OK {
@@ -96,15 +113,20 @@ async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(words)
 }
 
-fn request(url: &Uri) -> Result<Request<Empty<Bytes>>, String> {
+fn request(url: &Uri, form: Option<String>) -> Result<Request<Full<Bytes>>, String> {
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     let place = url.authority().map_or("", |authority| authority.as_str());
-    Request::get(path)
+    let method = if form.is_some() { Method::POST } else { Method::GET };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
         .header(header::HOST, place)
         .header(header::ACCEPT, "application/json")
-        .header(header::USER_AGENT, "Millrace")
-        .body(Empty::new())
-        .map_err(words)
+        .header(header::USER_AGENT, "Millrace");
+    if form.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    }
+    request.body(Full::from(form.unwrap_or_default())).map_err(words)
 }
 
 fn words(error: impl std::fmt::Display) -> String {

@@ -15,6 +15,7 @@ pub(super) struct KeyServer {
     pub(super) address: SocketAddr,
     shown: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
+    received: Arc<Mutex<String>>,
 }
 
 impl KeyServer {
@@ -35,14 +36,27 @@ impl KeyServer {
             address: listener.local_addr().unwrap(),
             shown: Arc::default(),
             asked: Arc::default(),
+            received: Arc::default(),
         };
+        let received = Arc::clone(&server.received);
         let (shown, asked) = (Arc::clone(&server.shown), Arc::clone(&server.asked));
         let acceptor = TlsAcceptor::from(Arc::new(config));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(mut stream) = acceptor.accept(stream).await else { continue };
                 let mut request = vec![0; 4096];
-                let _ = stream.read(&mut request).await;
+                let mut length = 0;
+                // A form comes after its head, perhaps in a record of its own.
+                while let Ok(read @ 1..) = stream.read(&mut request[length..]).await {
+                    length += read;
+                    let text = String::from_utf8_lossy(&request[..length]);
+                    let is_get = text.starts_with("GET ") && text.ends_with("\r\n\r\n");
+                    if is_get || text.contains("code_verifier=") {
+                        break;
+                    }
+                }
+                *received.lock().unwrap_or_else(PoisonError::into_inner) =
+                    String::from_utf8_lossy(&request[..length]).into_owned();
                 asked.fetch_add(1, Ordering::SeqCst);
                 let answer = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let _ = stream.write_all(answer.as_bytes()).await;
@@ -63,6 +77,11 @@ impl KeyServer {
     /// Answers so from now on.
     pub(super) fn answer(&self, answer: &str) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = answer.to_owned();
+    }
+
+    /// The last request.
+    pub(super) fn received(&self) -> String {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn asked(&self) -> usize {
