@@ -1003,6 +1003,13 @@ export const words = {
     silent: "does not answer",
     standby: "standby",
     standbyTitle: "Another one is at work, and this one takes over when it is gone.",
+    rests: "paused",
+    restsTitle: "It was told to rest: rows wait in their table.",
+    pause: "Pause",
+    toldToRest: (address: string) =>
+      `The relay at ${address} rests, once what it has begun is done.`,
+    resume: "Resume",
+    toldToGoOn: (address: string) => `The relay at ${address} goes on.`,
     nothing: "No node is told of a relay or a worker.",
     nothingMore:
       "Name their addresses of metrics in the configuration of a node, with commas between them, and start it again. The node asks them, so they need not be in reach of the browser:",

@@ -20,6 +20,7 @@ const JOB_MAX: Duration = Duration::from_secs(20 * 60);
 /// the end. The simulator needs a processor for ten minutes; most of the others wait for databases and brokers.
 const FIRST: &[&str] = &[
     "trials/trials",
+    "millrace/processes",
     "trials/relay_rabbitmq",
     "trials/inbox",
     "trials/cluster_chaos",

@@ -1,8 +1,11 @@
 // Relays and workers beside the broker. The node asks them, at the addresses of its configuration.
 
 import { useMemo } from "preact/hooks";
+import { change, path } from "../core/api";
 import { Meter } from "../core/meter";
 import { useQuery } from "../core/query";
+import { role } from "../core/session";
+import { ActButton } from "../ui/form";
 import { Nothing } from "../ui/list";
 import { Card, Copy, Head, Loaded, Tag } from "../ui/parts";
 import { Search, filterText, matches } from "../ui/search";
@@ -67,9 +70,25 @@ function One({ it, id, meter }: Props) {
       {it.error !== null && <p role="alert">{it.error}</p>}
       {it.status?.problem && <p role="alert">{it.status.problem}</p>}
       {it.kind === "relay" && <Relay status={it.status} rate={rate} />}
+      {it.kind === "relay" && <Pause address={it.address} isPaused={it.status.is_paused} />}
       {it.kind === "inbox" && <Inbox status={it.status} rate={rate} />}
       {it.kind === "worker" && <Worker id={id} status={it.status} rate={rate} />}
     </Card>
+  );
+}
+
+/** Has a relay rest, and go on. One that is too old does not say whether it does. */
+function Pause({ address, isPaused }: { address: string; isPaused: boolean | undefined }) {
+  if (isPaused === undefined || !role.value.administrates) return null;
+  const to = path("millrace", "companions", address, "pause");
+  return (
+    <div class="actions">
+      <ActButton
+        verb={isPaused ? TEXTS.resume : TEXTS.pause}
+        act={() => change(isPaused ? "DELETE" : "PUT", to)}
+        done={isPaused ? TEXTS.toldToGoOn(address) : TEXTS.toldToRest(address)}
+      />
+    </div>
   );
 }
 
@@ -77,6 +96,8 @@ function Standing({ of: { status, error } }: { of: Companion }) {
   if (error !== null || status === null) return <Tag tone="bad">{TEXTS.silent}</Tag>;
   if ("is_standby" in status && status.is_standby)
     return <Tag title={TEXTS.standbyTitle}>{TEXTS.standby}</Tag>;
+  if ("is_paused" in status && status.is_paused)
+    return <Tag title={TEXTS.restsTitle}>{TEXTS.rests}</Tag>;
   return status.is_ready ? (
     <Tag tone="good">{TEXTS.ready}</Tag>
   ) : (

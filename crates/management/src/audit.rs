@@ -112,6 +112,11 @@ pub(crate) fn of_order(wanted: &Orders) -> Event {
     }
 }
 
+/// A relay that was told to rest, or to go on.
+pub(crate) fn of_companion(address: &str, rest: bool) -> Event {
+    Event::new(if rest { "companion.paused" } else { "companion.resumed" }, "", cut(address))
+}
+
 /// Dead letters that are sent on from a queue.
 pub(crate) fn of_retry(plan: &Plan) -> Event {
     Event::new("queue.retried", cut(&plan.vhost), cut(&plan.queue))

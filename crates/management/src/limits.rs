@@ -220,6 +220,8 @@ pub const CLOCKS_APART_MS: u64 = 2000;
 
 /// How long a relay or a worker may take to say how it stands, and how many bytes.
 pub const COMPANION_WAIT: Duration = Duration::from_secs(2);
+/// How long one may take to come to rest, and to say so: longer than it lets others wait for that.
+pub const COMPANION_ORDER_WAIT: Duration = Duration::from_secs(8);
 pub const COMPANION_BYTES_MAX: u64 = 1 << 20;
 
 /// How old what they said may be, in milliseconds.

@@ -252,6 +252,8 @@ pub(crate) const ROUTES: &[Route] = &[
     put("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::put_value),
     delete("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::delete_value),
     get("/millrace/companions", Need::Monitor, companions::list),
+    put("/millrace/companions/{companion}/pause", Need::Administrator, companions::pause),
+    delete("/millrace/companions/{companion}/pause", Need::Administrator, companions::resume),
     get("/millrace/held", Need::User, connections::held),
     get("/millrace/audit", Need::Administrator, audit::list),
     get("/millrace/explain/{vhost}/{exchange}", Need::Visible, explain::message),

@@ -59,6 +59,8 @@ pub(crate) enum Work {
     Places { partitions: Vec<(GroupId, QueueId)>, to: StreamOffset },
     /// Relays and workers beside the nodes are asked how they stand.
     Companions { shape: Shape },
+    /// One of them rests, or goes on.
+    Companion { address: String, rest: bool },
     /// A session of the user in this vhost does this.
     Client { vhost: String, step: Step, reply: Reply },
     /// The leader of a queue shows messages, and they stay as they are.

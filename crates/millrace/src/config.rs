@@ -67,6 +67,8 @@ settings! {
     /// Relays and workers that the console shows: where they serve their metrics, ADDR:PORT with commas between, at most
     /// 32; the node asks them; none: it asks nobody
     companions: Judged("LIST", judge_companions), or(NONE), default(NONE), flag;
+    /// File with the secret that these relays take orders with, their orders_secret_file; none: this node gives them none
+    companions_secret_file: Text("FILE"), or(NONE), default(NONE);
     /// PEM file with the certificate that clients are shown under TLS, and those between it and its authority
     tls_certfile: Text("FILE"), or(NONE), default(NONE), flag;
     /// PEM file with that certificate's key
@@ -190,6 +192,7 @@ pub(crate) struct Config {
     pub(crate) https: Option<String>,
     /// Where relays and workers serve their metrics.
     pub(crate) companions: Vec<String>,
+    pub(crate) companions_secret_file: Option<PathBuf>,
     /// `None`: AMQP is not served under TLS.
     pub(crate) amqps: Option<String>,
     /// What clients are shown under TLS.
@@ -571,6 +574,7 @@ fn build(values: Values) -> Config {
         http: values.text("http").map(str::to_owned),
         https: values.text("https").map(str::to_owned),
         companions: values.text("companions").map(names).unwrap_or_default(),
+        companions_secret_file: values.text("companions_secret_file").map(PathBuf::from),
         amqps: values.text("amqps").map(str::to_owned),
         tls: client_tls(&values),
         certificate_user: values

@@ -94,6 +94,8 @@ pub struct Metrics {
     pub blocked: Gauge,
     /// 1: another relay has the slot, and this one takes over when it is gone.
     pub standby: Gauge,
+    /// 1: it was told to rest.
+    pub paused: Gauge,
     /// Time of each step of a batch.
     pub steps: Family<StepLabel, Histogram>,
     /// Sum of nanoseconds and count of each step, for the screen.
@@ -129,6 +131,7 @@ impl Default for Metrics {
             broker_connections: Gauge::default(),
             blocked: Gauge::default(),
             standby: Gauge::default(),
+            paused: Gauge::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
             step_sums: Default::default(),
             watchers_turned_away: Counter::default(),
@@ -188,6 +191,9 @@ impl Metrics {
     /// What keeps the relay from working right now; none: nothing.
     pub fn problem(&self) -> Option<String> {
         // Who waits for another to go has no broker yet, and is all that it should be.
+        if self.paused.get() > 0 {
+            return Some("paused: nothing is published until it is resumed".to_owned());
+        }
         if self.standby.get() > 0 {
             return None;
         }
@@ -229,6 +235,8 @@ impl Metrics {
         registry.register("blocked_workers", "Workers the broker blocks", self.blocked.clone());
         let standby = self.standby.clone();
         registry.register("standby", "Whether it waits for another relay to go", standby);
+        let paused = self.paused.clone();
+        registry.register("paused", "Whether it was told to rest", paused);
         let (name, help) = WATCHERS_TURNED_AWAY;
         registry.register(name, help, self.watchers_turned_away.clone());
         registry.register_with_unit(
@@ -271,6 +279,7 @@ impl Watched for Metrics {
             "is_ready": problem.is_none(),
             "problem": problem,
             "is_standby": self.standby.get() > 0,
+            "is_paused": self.paused.get() > 0,
             "confirmed": self.confirmed.get(),
             "confirmed_bytes": self.confirmed_bytes.get(),
             "failed": counts(&self.failed),

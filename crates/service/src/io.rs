@@ -5,6 +5,7 @@
 )]
 
 pub mod http;
+pub mod pauses;
 pub mod screen;
 pub mod stop;
 pub mod supervisor;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use service::io::http::{Limits, Watched, bind, serve, serve_within};
+use service::io::http::{Limits, Orders, Watched, bind, serve, serve_with_orders, serve_within};
+use service::io::pauses::Pauses;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -210,4 +211,53 @@ async fn a_connection_has_one_request() {
     let address = started(&Service::default()).await;
     let answer = get(address, "/health").await;
     assert!(answer.contains("connection: close") && answer.ends_with("alive\n"), "{answer}");
+}
+
+/// The answer to an order that shows this login.
+async fn order(address: SocketAddr, method: &str, login: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} /pause HTTP/1.1\r\nhost: x\r\n{login}\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    rest(socket).await
+}
+
+#[tokio::test]
+async fn whoever_shows_the_secret_pauses_and_resumes_and_nobody_else_does() {
+    let listener = bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let pauses = Pauses::default();
+    let orders = Orders::new("swordfish", pauses.clone());
+    tokio::spawn(serve_with_orders(listener, Service::default(), orders));
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let working = pauses.clone();
+    tokio::spawn(async move {
+        let work = async |mut end: tokio::sync::watch::Receiver<bool>| {
+            let _ = end.wait_for(|end| *end).await;
+            Ok::<(), ()>(())
+        };
+        working.run(stopped, work).await
+    });
+    for wrong in ["", "authorization: Bearer sword\r\n", "authorization: Basic swordfish\r\n"] {
+        assert!(order(address, "PUT", wrong).await.starts_with("HTTP/1.1 401"), "{wrong}");
+        assert!(!pauses.is_wanted());
+    }
+    let login = "authorization: Bearer swordfish\r\n";
+    let paused = order(address, "PUT", login).await;
+    assert!(
+        paused.starts_with("HTTP/1.1 200") && paused.ends_with("{\"is_paused\":true}"),
+        "{paused}"
+    );
+    assert!(pauses.is_resting());
+    let resumed = order(address, "DELETE", login).await;
+    assert!(resumed.ends_with("{\"is_paused\":false}") && !pauses.is_resting(), "{resumed}");
+    assert!(get(address, "/health/live").await.ends_with("alive\n"));
+}
+
+#[tokio::test]
+async fn a_service_that_takes_no_orders_has_no_such_page() {
+    let listener = bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, Service::default()));
+    let answer = order(address, "PUT", "authorization: Bearer x\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }

@@ -23,6 +23,8 @@ interface Readiness {
 
 export interface RelayStatus extends Readiness {
   is_standby: boolean;
+  /** Not said by an older relay. */
+  is_paused?: boolean;
   confirmed: number;
   confirmed_bytes: number;
   /** Messages by the reason for which they were not taken, and for which they became dead. */

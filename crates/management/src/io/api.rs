@@ -148,9 +148,13 @@ impl Api {
         if is_tls { &self.0.amqps } else { &self.0.amqp }.get_or_init(|| address);
     }
 
-    /// The addresses at which relays and workers beside this node serve their `/status`. Call it once.
-    pub fn companions_are(&self, addresses: Vec<String>) {
+    /// The addresses at which relays and workers beside this node serve their `/status`.
+    /// `secret`: with it relays are paused and resumed. Call it once.
+    pub fn companions_are(&self, addresses: Vec<String>, secret: Option<String>) {
         self.0.companions.addresses.get_or_init(|| addresses);
+        if let Some(secret) = secret {
+            self.0.companions.secret.get_or_init(|| secret);
+        }
     }
 
     /// The API is served here from now on.

@@ -1,16 +1,20 @@
 //! Asks the relays and workers that the configuration of each node names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::Value;
+use machine::Actor;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::api::{Api, now_ms};
 use super::asking;
-use crate::companions::{read, shown};
-use crate::limits::{COMPANION_BYTES_MAX, COMPANION_MS, COMPANION_WAIT};
+use super::change::note;
+use crate::audit;
+use crate::companions::{ordered, read, shown};
+use crate::limits::{COMPANION_BYTES_MAX, COMPANION_MS, COMPANION_ORDER_WAIT, COMPANION_WAIT};
 use crate::neighbour::Question;
 use crate::node::name_of;
 use crate::page::Shape;
@@ -43,7 +47,8 @@ pub(super) async fn own(api: &Api) -> Arc<Vec<Value>> {
     for (index, address) in addresses.iter().cloned().enumerate() {
         let node = name_of(api.0.cluster.node());
         asking.spawn(async move {
-            let told = ask(&address).await.and_then(|answer| read(&answer));
+            let told = ask(&address, "GET /status", "", COMPANION_WAIT).await;
+            let told = told.and_then(|answer| read(&answer));
             (index, shown(&node, &address, now_ms(), told))
         });
     }
@@ -54,17 +59,44 @@ pub(super) async fn own(api: &Api) -> Arc<Vec<Value>> {
     told
 }
 
+/// Has a relay rest, or go on.
+pub(super) async fn order(
+    api: &Api,
+    by: &Actor,
+    address: &str,
+    rest: bool,
+) -> Result<Reply, Problem> {
+    let companions = &api.0.companions;
+    let known = companions.addresses.get().into_iter().flatten();
+    if !known.into_iter().any(|known| known == address) {
+        return Err(Problem::NotFound);
+    }
+    let Some(secret) = companions.secret.get() else {
+        let why = "this node has no companions_secret_file: relays take no orders from it";
+        return Err(Problem::bad(why));
+    };
+    let line = if rest { "PUT /pause" } else { "DELETE /pause" };
+    let login = format!("authorization: Bearer {secret}\r\n");
+    let answer = ask(address, line, &login, COMPANION_ORDER_WAIT).await;
+    // What is shown is not to be what was.
+    *companions.last.lock().await = None;
+    let answer = answer.map_err(|why| Problem::Unavailable(format!("{address} {why}")))?;
+    let is_resting = ordered(&answer).map_err(|why| Problem::Bad(format!("{address} {why}")))?;
+    note(api, by, audit::of_companion(address, rest)).await;
+    Ok(Reply::of(json!({ "is_paused": is_resting })))
+}
+
 /// All that it answers, unless that takes long or is long.
-async fn ask(address: &str) -> Result<Vec<u8>, String> {
+async fn ask(address: &str, line: &str, headers: &str, wait: Duration) -> Result<Vec<u8>, String> {
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET /status HTTP/1.0\r\nhost: {address}\r\n\r\n");
+        let request = format!("{line} HTTP/1.0\r\nhost: {address}\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.take(COMPANION_BYTES_MAX + 1).read_to_end(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
     };
-    match tokio::time::timeout(COMPANION_WAIT, asked).await {
+    match tokio::time::timeout(wait, asked).await {
         Err(_) => Err("did not answer in time".to_owned()),
         Ok(Err(why)) => Err(format!("does not answer: {why}")),
         Ok(Ok(answer)) if answer.len() as u64 > COMPANION_BYTES_MAX => {

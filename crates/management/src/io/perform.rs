@@ -71,6 +71,7 @@ pub(super) async fn perform(
         Work::Connections(wanted) => connections::connections(api, facts, &by, wanted).await,
         Work::Places { partitions, to } => places::places(api, partitions, to).await,
         Work::Companions { shape } => companions::companions(api, &shape).await,
+        Work::Companion { address, rest } => companions::order(api, &by, &address, rest).await,
         Work::Exchanges { items, shape, is_one } => {
             exchanges::exchanges(api, items, &shape, is_one).await
         }

@@ -19,6 +19,8 @@ pub(super) struct Shelf {
 #[derive(Debug, Default)]
 pub(super) struct Companions {
     pub(super) addresses: OnceLock<Vec<String>>,
+    /// What they are shown with an order.
+    pub(super) secret: OnceLock<String>,
     /// When it was, in milliseconds since 1970.
     pub(super) last: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }

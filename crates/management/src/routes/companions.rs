@@ -6,6 +6,18 @@ use crate::page::Shape;
 use crate::reply::Problem;
 use crate::work::Work;
 
+pub(super) fn pause(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    order(view, asked, true)
+}
+
+pub(super) fn resume(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    order(view, asked, false)
+}
+
+fn order(_: &View<'_>, asked: &Asked, rest: bool) -> Result<Work, Problem> {
+    Ok(Work::Companion { address: asked.part("companion").to_owned(), rest })
+}
+
 pub(super) fn list(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     Ok(Work::Companions { shape: Shape::of(asked)? })
 }

@@ -36,6 +36,7 @@ pub(super) const PARTS: &[(&str, &str)] = &[
     ("queue", "name of a queue"),
     ("exchange", "name of an exchange; the default exchange is amq.default"),
     ("policy", "name of a policy"),
+    ("companion", "address of a relay, as the list of companions shows it"),
     ("limit", "max-connections, max-queues (vhosts) or max-channels (users)"),
     ("component", "name of a component"),
     ("name", "name of a parameter"),
@@ -523,6 +524,8 @@ pub(super) const DESCRIBED: &[Described] = &[
         "spread groups and leaders evenly over the nodes that are up; dry_run: tell which move",
         &[],
     ),
+    row("PUT", "/millrace/companions/{companion}/pause", "have a relay rest", &[]),
+    row("DELETE", "/millrace/companions/{companion}/pause", "let a relay go on", &[]),
     row("POST", "/millrace/marks", "tell of a deployment: text; it is a mark in the history", &[]),
     row("GET", "/millrace/openapi.json", "this document", &[]),
 ];

@@ -6,6 +6,7 @@
 
 mod format;
 mod held;
+mod orders;
 mod patient;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::format::Format;
 use self::held::Held;
+pub use self::orders::Orders;
 use self::patient::Patient;
 
 /// Answers to `/metrics` that are put together at a time.
@@ -132,9 +134,24 @@ pub async fn serve<T: Watched>(listener: TcpListener, watched: T) {
     serve_within(Limits::default(), listener, watched).await;
 }
 
+/// The same for a service that takes orders, too: `PUT /pause` and `DELETE /pause`, with the secret.
+pub async fn serve_with_orders<T: Watched>(listener: TcpListener, watched: T, orders: Orders) {
+    let router = router(watched.clone()).merge(orders::router(orders));
+    serve_watched(Limits::default(), listener, watched, router).await;
+}
+
 /// The same with other limits.
 pub async fn serve_within<T: Watched>(limits: Limits, listener: TcpListener, watched: T) {
     let router = router(watched.clone());
+    serve_watched(limits, listener, watched, router).await;
+}
+
+async fn serve_watched<T: Watched>(
+    limits: Limits,
+    listener: TcpListener,
+    watched: T,
+    router: Router,
+) {
     let count = |lost| match lost {
         Lost::NoRoom => watched.turned_away(),
         // The time for all of a connection ends sooner.

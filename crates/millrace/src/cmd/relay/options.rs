@@ -26,10 +26,29 @@ settings! {
     json: Switch, default("false"), flag;
     /// Serve /metrics (Prometheus), /health and /ready on this address: 127.0.0.1:9187
     metrics: Any("ADDR"), otherwise("not served"), flag;
+    /// File with the secret of whoever may pause and resume the relay there, PUT and DELETE /pause with Authorization:
+    /// Bearer; none: nobody may
+    orders_secret_file: Any("FILE"), otherwise("none"), flag;
     /// Log level: error, warn, info, debug, trace or off; PART=LEVEL for one part, separated by commas
     log: Judged("FILTER", judge_log), default("info"), flag, variable("MILLRACE_LOG");
     /// Log format; json: one object per line
     log_format: Choice(&["text", "json"]), default("text"), flag;
+}
+
+/// The secret of whoever may pause the relay.
+///
+/// # Errors
+/// The file cannot be read, or is empty; or nothing is served that could be asked.
+pub(super) fn orders_secret(values: &Values) -> Result<Option<String>, String> {
+    let Some(file) = values.given("orders_secret_file") else { return Ok(None) };
+    let problem = |why: &str| Err(values.problem("orders_secret_file", why));
+    if values.text("metrics").is_none() {
+        return problem("orders come to the address of metrics, and none is set");
+    }
+    match secret(None, Some(Path::new(file)))? {
+        Some(secret) if secret.is_empty() => problem("the file is empty"),
+        secret => Ok(secret),
+    }
 }
 
 fn judge_log(text: &str) -> Result<(), String> {

@@ -4,8 +4,11 @@
 use std::process::ExitCode;
 
 use relay::{Metrics, Source};
+use service::io::http::{Orders, serve, serve_with_orders};
+use service::io::pauses::Pauses;
 use service::io::screen::show;
 use service::settings::Values;
+use tokio::sync::watch;
 
 use super::options::{self, File, Run};
 use super::screen::{self, Screen};
@@ -75,12 +78,17 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Error> {
-    let metrics = Metrics::default();
+    let (metrics, pauses) = (Metrics::default(), Pauses::default());
+    let secret = options::orders_secret(values).map_err(relay::Error::setup)?;
     if let Some(address) = values.text("metrics") {
         let listener = service::io::http::bind(address).await;
         let listener = listener
             .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
-        tokio::spawn(service::io::http::serve(listener, metrics.clone()));
+        let served = metrics.clone();
+        match secret.map(|secret| Orders::new(&secret, pauses.clone())) {
+            Some(orders) => tokio::spawn(serve_with_orders(listener, served, orders)),
+            None => tokio::spawn(serve(listener, served)),
+        };
     }
     let stopped = service::io::stop::on_signals(
         "the relay first waits for confirms, and marks the rows that it has \
@@ -98,12 +106,19 @@ async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Erro
         },
         "draining"
     );
-    let result = match config.source {
-        Source::Poll => relay::io::run_poll(config, metrics.clone(), stopped).await,
-        Source::Wal { .. } | Source::Messages { .. } => {
-            relay::io::run_slot(config, metrics.clone(), stopped).await
-        }
+    let work = async |end: watch::Receiver<bool>| {
+        metrics.paused.set(0);
+        let (config, served) = (config.clone(), metrics.clone());
+        let ended = match config.source {
+            Source::Poll => relay::io::run_poll(config, served, end).await,
+            Source::Wal { .. } | Source::Messages { .. } => {
+                relay::io::run_slot(config, served, end).await
+            }
+        };
+        metrics.paused.set(pauses.is_wanted().into());
+        ended
     };
+    let result = pauses.run(stopped, work).await;
     screen.abort();
     tracing::info!(confirmed = metrics.confirmed.get(), "ended");
     result
