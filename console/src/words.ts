@@ -1004,12 +1004,12 @@ export const words = {
     standby: "standby",
     standbyTitle: "Another one is at work, and this one takes over when it is gone.",
     rests: "paused",
-    restsTitle: "It was told to rest: rows wait in their table.",
+    restsTitle: "It was told to rest: rows wait in their table, jobs in their queue.",
     pause: "Pause",
-    toldToRest: (address: string) =>
-      `The relay at ${address} rests, once what it has begun is done.`,
+    toldToRest: (kind: string, address: string) =>
+      `${kind} at ${address}: it rests, once what it has begun is done.`,
     resume: "Resume",
-    toldToGoOn: (address: string) => `The relay at ${address} goes on.`,
+    toldToGoOn: (kind: string, address: string) => `${kind} at ${address}: it goes on.`,
     nothing: "No node is told of a relay or a worker.",
     nothingMore:
       "Name their addresses of metrics in the configuration of a node, with commas between them, and start it again. The node asks them, so they need not be in reach of the browser:",

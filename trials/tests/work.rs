@@ -207,9 +207,14 @@ impl Stage {
     }
 
     fn get(&self, path: &str) -> Option<String> {
+        self.ask(&format!("GET {path}"), "")
+    }
+
+    /// The answer to a request with these lines of headers.
+    fn ask(&self, line: &str, headers: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.metrics).ok()?;
         let host = &self.metrics;
-        let ask = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let ask = format!("{line} HTTP/1.1\r\nhost: {host}\r\n{headers}connection: close\r\n\r\n");
         stream.write_all(ask.as_bytes()).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -371,6 +376,32 @@ fn a_running_worker_says_how_it_stands() {
     assert_eq!(proof(&printed)["done"], 1);
     let told = stage.millrace(&["status", "--address", &stage.metrics]);
     assert_eq!(told.status.code(), Some(1), "nobody answers");
+}
+
+#[test]
+fn a_worker_rests_when_it_is_told_and_goes_on() {
+    let stage = Stage::start("pause", Endpoint::start(Duration::ZERO, "200 OK"));
+    let secret = stage.dir.join("orders");
+    std::fs::write(&secret, "swordfish\n").unwrap();
+    let text = std::fs::read_to_string(stage.file()).unwrap();
+    let setting = format!("[worker]\norders_secret_file = {:?}\n", secret.display().to_string());
+    std::fs::write(stage.file(), text.replacen("[worker]\n", &setting, 1)).unwrap();
+    let worker = stage.run();
+    wait_until("it works", || stage.get("/ready").is_some_and(|text| text.contains("200 OK")));
+    let login = "authorization: Bearer swordfish\r\n";
+    assert!(stage.ask("PUT /pause", "authorization: Bearer cod\r\n").unwrap().contains("401"));
+    let paused = stage.ask("PUT /pause", login).unwrap();
+    assert!(paused.ends_with("{\"is_paused\":true}"), "{paused}");
+    assert!(stage.get("/status").unwrap().contains("\"is_paused\":true"));
+    let sent = stage.millrace(&["send", "--queue", "jobs", "--type", "mail", "--body", "{}"]);
+    let id = String::from_utf8(sent.stdout).unwrap().trim().to_lowercase();
+    // Whoever asks for it finds it where it was: nobody takes it.
+    let resting = stage.get("/status").unwrap();
+    assert!(!stage.endpoint.counts().contains_key(&id), "{resting}");
+    let resumed = stage.ask("DELETE /pause", login).unwrap();
+    assert!(resumed.ends_with("{\"is_paused\":false}"), "{resumed}");
+    wait_until("the job is executed", || stage.endpoint.counts().contains_key(&id));
+    assert_eq!(proof(&worker.stop())["done"], 1);
 }
 
 #[test]

@@ -70,15 +70,23 @@ function One({ it, id, meter }: Props) {
       {it.error !== null && <p role="alert">{it.error}</p>}
       {it.status?.problem && <p role="alert">{it.status.problem}</p>}
       {it.kind === "relay" && <Relay status={it.status} rate={rate} />}
-      {it.kind === "relay" && <Pause address={it.address} isPaused={it.status.is_paused} />}
+      {(it.kind === "relay" || it.kind === "worker") && (
+        <Pause kind={kind} address={it.address} isPaused={it.status.is_paused} />
+      )}
       {it.kind === "inbox" && <Inbox status={it.status} rate={rate} />}
       {it.kind === "worker" && <Worker id={id} status={it.status} rate={rate} />}
     </Card>
   );
 }
 
-/** Has a relay rest, and go on. One that is too old does not say whether it does. */
-function Pause({ address, isPaused }: { address: string; isPaused: boolean | undefined }) {
+interface PauseProps {
+  kind: string;
+  address: string;
+  isPaused: boolean | undefined;
+}
+
+/** Has a relay or a worker rest, and go on. One that is too old does not say whether it does. */
+function Pause({ kind, address, isPaused }: PauseProps) {
   if (isPaused === undefined || !role.value.administrates) return null;
   const to = path("millrace", "companions", address, "pause");
   return (
@@ -86,7 +94,7 @@ function Pause({ address, isPaused }: { address: string; isPaused: boolean | und
       <ActButton
         verb={isPaused ? TEXTS.resume : TEXTS.pause}
         act={() => change(isPaused ? "DELETE" : "PUT", to)}
-        done={isPaused ? TEXTS.toldToGoOn(address) : TEXTS.toldToRest(address)}
+        done={isPaused ? TEXTS.toldToGoOn(kind, address) : TEXTS.toldToRest(kind, address)}
       />
     </div>
   );

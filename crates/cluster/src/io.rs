@@ -18,7 +18,7 @@ pub mod handle;
 mod locks;
 mod mailbox;
 mod neighbours;
-mod orders;
+pub mod orders;
 mod peeks;
 pub mod peers;
 mod preparing;

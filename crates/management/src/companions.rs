@@ -38,10 +38,14 @@ pub(crate) fn ordered(answer: &[u8]) -> Result<bool, String> {
     match &*code {
         "200" | "202" => {
             let told: Value = serde_json::from_slice(body).unwrap_or_default();
-            told["is_paused"].as_bool().ok_or_else(|| "is no relay of this version".to_owned())
+            told["is_paused"]
+                .as_bool()
+                .ok_or_else(|| "is no relay or worker of this version".to_owned())
         }
         "401" => Err("has another secret than this node's companions_secret_file".to_owned()),
-        "404" => Err("takes no orders: a relay does, with --orders-secret-file".to_owned()),
+        "404" => {
+            Err("takes no orders: a relay or a worker does, with an orders_secret_file".to_owned())
+        }
         code => Err(format!("answers with HTTP {code}")),
     }
 }

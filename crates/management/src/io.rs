@@ -13,6 +13,7 @@ mod backup;
 mod body;
 mod books;
 mod boot;
+mod browser;
 mod change;
 mod client;
 mod code_login;

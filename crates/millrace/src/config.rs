@@ -67,7 +67,7 @@ settings! {
     /// Relays and workers that the console shows: where they serve their metrics, ADDR:PORT with commas between, at most
     /// 32; the node asks them; none: it asks nobody
     companions: Judged("LIST", judge_companions), or(NONE), default(NONE), flag;
-    /// File with the secret that these relays take orders with, their orders_secret_file; none: this node gives them none
+    /// File with the secret that these take orders with, their orders_secret_file; none: this node gives them none
     companions_secret_file: Text("FILE"), or(NONE), default(NONE);
     /// PEM file with the certificate that clients are shown under TLS, and those between it and its authority
     tls_certfile: Text("FILE"), or(NONE), default(NONE), flag;

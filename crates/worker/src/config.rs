@@ -34,6 +34,9 @@ settings! {
     grace: Kind::Time(Duration::ZERO..=GRACE_MAX), default("30s");
     /// Serves /metrics, /health, /ready and /status on this address; none: not at all
     metrics: Kind::Judged("ADDR:PORT", judge_address), or("none"), default("127.0.0.1:9190");
+    /// File with the secret of whoever may pause and resume the worker there, PUT and DELETE /pause with Authorization:
+    /// Bearer; none: nobody may
+    orders_secret_file: Kind::Text("FILE"), or("none"), default("none");
 }
 
 fn judge_address(text: &str) -> Result<(), String> {
@@ -48,12 +51,17 @@ fn judge_address(text: &str) -> Result<(), String> {
 pub struct WorkerSettings {
     pub grace: Time,
     pub metrics: String,
+    pub orders_secret_file: String,
 }
 
 impl Default for WorkerSettings {
     fn default() -> Self {
         let values = Values::defaults(&[WORKER]);
-        Self { grace: Time(values.time("grace")), metrics: values.words("metrics") }
+        Self {
+            grace: Time(values.time("grace")),
+            metrics: values.words("metrics"),
+            orders_secret_file: values.words("orders_secret_file"),
+        }
     }
 }
 
@@ -63,8 +71,17 @@ impl WorkerSettings {
         (self.metrics != "none").then_some(self.metrics.as_str())
     }
 
+    /// Where the secret is of whoever may pause it.
+    pub fn orders_secret_file(&self) -> Option<&str> {
+        (self.orders_secret_file != "none").then_some(self.orders_secret_file.as_str())
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+        if self.orders_secret_file().is_some() && self.metrics_address().is_none() {
+            problems
+                .push("orders_secret_file is set, and metrics is none: orders come there".into());
+        }
         if self.grace.0 > GRACE_MAX {
             let bounds = setting(WORKER, "grace").bounds();
             let grace = duration_words(self.grace.0);

@@ -49,6 +49,8 @@ export interface InboxStatus extends Readiness {
 }
 
 export interface WorkerStatus extends Readiness {
+  /** Not said by an older worker. */
+  is_paused?: boolean;
   version: string;
   uptime_s: number;
   pipelines: Pipeline[];

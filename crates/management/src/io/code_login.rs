@@ -11,8 +11,8 @@ use oauth::Attempt;
 use serde_json::json;
 
 use super::api::Api;
+use super::browser::{cookies, draw, login_body, suffix};
 use super::response::unchallenged;
-use super::sessions::{cookies, draw, login_body, suffix};
 use crate::asked::Body;
 use crate::reply::{Problem, Reply};
 

@@ -1,5 +1,6 @@
 //! Orders of the cluster, as this node carries them out.
 
+use cluster::io::orders::{carry_out, foresee};
 use machine::Actor;
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::work::Orders;
 
 pub(super) async fn order(api: &Api, by: &Actor, wanted: Orders) -> Result<Reply, Problem> {
     // What is refused changes nothing, and is not remembered.
-    let changes = api.0.cluster.foresee_order(wanted.order.clone()).await.map_err(Problem::Bad)?;
+    let changes = foresee(&api.0.cluster, wanted.order.clone()).await.map_err(Problem::Bad)?;
     if wanted.is_dry {
         let catalog = api.0.cluster.catalog();
         return Ok(Reply::of(shown_moves(|group| catalog.voters(group).to_vec(), &changes)));
@@ -22,7 +23,7 @@ pub(super) async fn order(api: &Api, by: &Actor, wanted: Orders) -> Result<Reply
     // Who asked may go away: what was begun goes on.
     let carried = tokio::spawn(async move {
         let mut steps = Vec::new();
-        let done = cluster.carry_out(wanted.order, |step| steps.push(step)).await;
+        let done = carry_out(&cluster, wanted.order, |step| steps.push(step)).await;
         (done, steps)
     });
     let (done, steps) = carried.await.map_err(|error| Problem::Unavailable(error.to_string()))?;

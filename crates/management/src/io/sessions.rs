@@ -9,20 +9,17 @@ use axum::response::Response;
 use broker::io::inside;
 use http::{HeaderMap, HeaderValue, Method, header};
 use machine::Catalog;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::{Value, json};
 
 use super::api::{Api, Caller, now_ms};
-use super::body::read_body;
+use super::browser::{cookies, draw, login_body, suffix};
 use super::code_login;
 use super::response::unchallenged;
 use crate::access::{self, Named, Need, Who};
-use crate::asked::{Asked, Body};
-use crate::limits::LOGIN_BYTES_MAX;
 use crate::metrics::Metrics;
 use crate::reply::{Problem, Reply};
 use crate::routes::SESSION_OAUTH;
-use crate::sessions::{Chance, Found, Id, Owner, Sessions};
+use crate::sessions::{Found, Id, Owner, Sessions};
 
 /// The header that a request shows the session's second secret in.
 const CSRF: &str = "x-millrace-csrf";
@@ -59,17 +56,6 @@ fn now_s() -> u64 {
 /// The name of the cookie. Ports of one host share their cookies, and several nodes may be on it.
 fn cookie_name(api: &Api) -> String {
     format!("millrace_session_{}", api.port())
-}
-
-/// Behind the name of a cookie that a browser sends under TLS only: it could not be replaced without TLS.
-const SEALED: &str = "_tls";
-
-/// What the browser shows for this node under the name of a cookie: one of them may be ours.
-pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
-    let pairs = all.flat_map(|it| it.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let is_ours = move |known: &str| known.strip_suffix(SEALED).unwrap_or(known) == name;
-    pairs.filter(move |(known, _)| is_ours(known)).map(|(_, token)| token)
 }
 
 /// Whether a browser asks that has, or had, a session here.
@@ -156,11 +142,6 @@ fn is_forwarded_tls(headers: &HeaderMap) -> bool {
     headers.get("x-forwarded-proto").is_some_and(|it| it.as_bytes() == b"https")
 }
 
-/// What belongs behind the name of a cookie, and at its end.
-pub(super) fn suffix(is_tls: bool) -> (&'static str, &'static str) {
-    if is_tls { (SEALED, "; Secure") } else { ("", "") }
-}
-
 fn set_cookie(api: &Api, response: &mut Response, token: &str, is_tls: bool) {
     let (suffix, secure) = suffix(is_tls);
     let name = cookie_name(api);
@@ -168,19 +149,6 @@ fn set_cookie(api: &Api, response: &mut Response, token: &str, is_tls: bool) {
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
-}
-
-/// The body of a login. A form of another site can send anything but this type.
-pub(super) async fn login_body(
-    headers: &HeaderMap,
-    body: axum::body::Body,
-) -> Result<Body, Problem> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::bad("a login is sent as application/json"));
-    }
-    Asked { body: read_body(body, LOGIN_BYTES_MAX).await?, ..Asked::default() }.object()
 }
 
 async fn log_in(
@@ -314,14 +282,4 @@ fn permissions(catalog: &Catalog, user: &str) -> Value {
 
 fn who<'a>(catalog: &'a Catalog, owner: &'a Owner) -> Option<Who<'a>> {
     Who::find(catalog, &owner.user, owner.grant().map(Arc::as_ref))
-}
-
-pub(super) fn draw() -> Result<Chance, Problem> {
-    let mut chance: Chance = [0; 64];
-    match getrandom(&mut chance, GetRandomFlags::empty()) {
-        Ok(count) if count == chance.len() => Ok(chance),
-        Ok(_) | Err(_) => {
-            Err(Problem::Unavailable("the operating system gives no random bytes".to_owned()))
-        }
-    }
 }

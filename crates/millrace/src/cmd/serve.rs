@@ -24,7 +24,7 @@ mod supervised;
 mod told;
 
 use std::net::{SocketAddr, TcpListener as Probe};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -258,7 +258,8 @@ fn serve(
         peers: listen.map(str::to_owned),
     };
     let api = Api::new(cluster.clone(), Arc::clone(&broker), tls.clone());
-    let secret = config.companions_secret_file.as_deref().map(companions_secret).transpose()?;
+    let secret = config.companions_secret_file.as_deref().map(Orders::secret_in).transpose();
+    let secret = secret.map_err(|why| format!("companions_secret_file {why}"))?;
     api.companions_are(config.companions.clone(), secret);
     let serving = Serving {
         config,
@@ -292,16 +293,6 @@ fn serve(
         );
     }
     served
-}
-
-/// What relays are shown with an order.
-fn companions_secret(file: &Path) -> Result<String, String> {
-    let read = std::fs::read_to_string(file);
-    let text = read.map_err(|why| format!("companions_secret_file {}: {why}", file.display()))?;
-    match text.trim() {
-        "" => Err(format!("companions_secret_file {} is empty", file.display())),
-        secret => Ok(secret.to_owned()),
-    }
 }
 
 /// What the settings say of AMQP sessions.

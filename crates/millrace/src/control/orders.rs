@@ -1,6 +1,7 @@
 //! Carries out what was asked.
 
 use cluster::ClusterHandle;
+use cluster::io::orders as carrying;
 use cluster::orders::{self, Order};
 use machine::{CatalogCommand, CatalogReply, NodeId, NodeInfo};
 
@@ -39,7 +40,7 @@ pub(super) async fn carry_out(
     };
     // Who does not listen misses it.
     let say = |said| drop(words.try_send(said));
-    match cluster.carry_out(order, say).await {
+    match carrying::carry_out(cluster, order, say).await {
         Ok(said) => Answer::Done(said),
         Err(why) => Answer::Refused(why),
     }
@@ -52,14 +53,14 @@ async fn remark(cluster: &ClusterHandle, text: String) -> Result<String, String>
     if let Some(why) = checked.err().and_then(|why| orders::refusal(&CatalogReply::Refused(why))) {
         return Err(why);
     }
-    cluster.make_change(command).await?;
+    carrying::change(cluster, command).await?;
     Ok("The catalog has taken the remark.".to_owned())
 }
 
 /// Tells the cluster about this node.
 pub(super) async fn announce(cluster: &ClusterHandle, ours: NodeInfo) -> Result<(), String> {
     let NodeInfo { node, address, incarnation } = ours;
-    cluster.make_change(CatalogCommand::AddNode { node, address, incarnation }).await
+    carrying::change(cluster, CatalogCommand::AddNode { node, address, incarnation }).await
 }
 
 /// Takes in a node that wants to join. Says who the members are then.
@@ -75,7 +76,7 @@ pub(super) async fn admit(
             node.0
         );
     })?;
-    cluster.make_change(command).await?;
+    carrying::change(cluster, command).await?;
     tracing::info!("node {} has joined the cluster", node.0);
     Ok(cluster.catalog().nodes().cloned().collect())
 }

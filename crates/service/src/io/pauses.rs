@@ -38,6 +38,18 @@ impl Pauses {
         let _ = self.resting.subscribe().wait_for(|it| *it == rests).await;
     }
 
+    /// Has a service that can pause by itself do what is wanted, for ever.
+    pub async fn follow(&self, mut act: impl AsyncFnMut(bool)) {
+        let mut wanted = self.wanted.subscribe();
+        loop {
+            let rests = self.is_resting();
+            // The sender is here: it does not go away.
+            let _ = wanted.wait_for(|wanted| *wanted != rests).await;
+            act(!rests).await;
+            self.resting.send_replace(!rests);
+        }
+    }
+
     /// Runs `work` until `stop` says so, each time until it is paused. `work` is given what tells it to stop, and ends then.
     ///
     /// # Errors

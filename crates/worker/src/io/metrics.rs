@@ -304,13 +304,15 @@ impl Metrics {
         self.age();
         let problem = self.problem();
         let lists = lock(&self.inner.lists);
+        let pipelines: Vec<_> = lists.pipelines.iter().filter_map(Pipeline::status).collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.inner.begun.elapsed().as_secs_f64(),
             is_ready: problem.is_none(),
             problem,
-            pipelines: lists.pipelines.iter().filter_map(Pipeline::status).collect(),
+            is_paused: !pipelines.is_empty() && pipelines.iter().all(|it| it.is_paused),
+            pipelines,
             targets: lists.targets.iter().map(Target::status).collect(),
         }
     }

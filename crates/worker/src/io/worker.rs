@@ -60,11 +60,16 @@ pub struct Control {
     control: mpsc::Sender<Change>,
 }
 
-/// New settings and targets, as one change.
-struct Change {
-    settings: Settings,
-    targets: Vec<PlanTarget>,
-    answer: oneshot::Sender<Result<(), Vec<String>>>,
+/// What is changed.
+enum Change {
+    /// New settings and targets, as one change.
+    Settings {
+        settings: Settings,
+        targets: Vec<PlanTarget>,
+        answer: oneshot::Sender<Result<(), Vec<String>>>,
+    },
+    /// All pipelines rest, or go on.
+    Pause { is_paused: bool, done: oneshot::Sender<()> },
 }
 
 impl Control {
@@ -82,8 +87,17 @@ impl Control {
     ) -> Result<(), Vec<String>> {
         let (answer, answered) = oneshot::channel();
         // A worker that has ended has nothing to change.
-        let _ = self.control.send(Change { settings, targets, answer }).await;
+        let _ = self.control.send(Change::Settings { settings, targets, answer }).await;
         answered.await.unwrap_or(Ok(()))
+    }
+
+    /// Nothing is fetched and nothing is started from now on, or again. Runs that have begun finish; what has not started
+    /// stays in hand.
+    pub async fn pause(&self, is_paused: bool) {
+        let (done, is_done) = oneshot::channel();
+        // As above.
+        let _ = self.control.send(Change::Pause { is_paused, done }).await;
+        let _ = is_done.await;
     }
 }
 
@@ -441,9 +455,27 @@ impl Shell {
         self.inputs.push(Input::Share { target: TargetId(target as u16), rate: Some(rate) });
     }
 
+    fn pause(&mut self, is_paused: bool) {
+        for (at, line) in self.lines.iter().enumerate() {
+            self.inputs.push(Input::Paused { pipeline: PipelineId(at as u16), is_paused });
+            line.meters.paused(is_paused);
+        }
+        // What was said is done before anybody is told so.
+        self.step();
+        let told = if is_paused { "paused: no job is fetched or started" } else { "resumed" };
+        tracing::info!(pipelines = self.lines.len(), "{told}");
+    }
+
     /// All of it holds, or nothing of it.
     fn change(&mut self, change: Change) {
-        let Change { settings, targets, answer } = change;
+        let (settings, targets, answer) = match change {
+            Change::Settings { settings, targets, answer } => (settings, targets, answer),
+            Change::Pause { is_paused, done } => {
+                self.pause(is_paused);
+                let _ = done.send(());
+                return;
+            }
+        };
         let most = plan::run_jobs_max(&settings, &targets);
         let settings = plan::held_to(settings, &most);
         let changed = self.pool.change(Instant::now(), &settings, &mut self.effects);

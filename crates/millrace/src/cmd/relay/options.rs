@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Url;
+use service::io::http::Orders;
 use service::settings;
 use service::settings::Kind::{Any, Choice, Judged, Switch, Time};
 use service::settings::{Flag, Said, Setting, Values};
@@ -45,10 +46,7 @@ pub(super) fn orders_secret(values: &Values) -> Result<Option<String>, String> {
     if values.text("metrics").is_none() {
         return problem("orders come to the address of metrics, and none is set");
     }
-    match secret(None, Some(Path::new(file)))? {
-        Some(secret) if secret.is_empty() => problem("the file is empty"),
-        secret => Ok(secret),
-    }
+    Orders::secret_in(Path::new(file)).map(Some).or_else(|why| problem(&why))
 }
 
 fn judge_log(text: &str) -> Result<(), String> {

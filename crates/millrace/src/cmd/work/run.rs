@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use service::io::http::{Watched, bind, serve};
+use service::io::http::{Orders, Watched, bind, serve, serve_with_orders};
+use service::io::pauses::Pauses;
 use service::io::stop;
 use tokio::signal::unix::{SignalKind, signal};
 use worker::config::Config;
@@ -76,7 +77,22 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
                 "cannot serve [worker] metrics on {address}: {error}. Give another address, or none"
             )
         })?;
-        tokio::spawn(serve(listener, Told(worker.metrics())));
+        let told = Told(worker.metrics());
+        match config.worker.orders_secret_file() {
+            Some(file) => {
+                let secret = Orders::secret_in(Path::new(file));
+                let secret = secret.map_err(|why| format!("[worker] orders_secret_file: {why}"))?;
+                let (pauses, control) = (Pauses::default(), worker.control());
+                let orders = Orders::new(&secret, pauses.clone());
+                tokio::spawn(serve_with_orders(listener, told, orders));
+                tokio::spawn(async move {
+                    pauses.follow(async |rests| control.pause(rests).await).await
+                });
+            }
+            None => {
+                tokio::spawn(serve(listener, told));
+            }
+        }
     }
     let stopped = stop::on_signals(
         "the worker fetches no more jobs, finishes the running ones and gives the others back",

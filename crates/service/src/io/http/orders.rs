@@ -1,5 +1,6 @@
 //! `/pause`: whoever shows the secret pauses the service, and resumes it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +25,19 @@ pub struct Orders {
 }
 
 impl Orders {
+    /// The secret in a file that nothing else is in.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read, or is empty.
+    pub fn secret_in(file: &Path) -> Result<String, String> {
+        let read = std::fs::read_to_string(file);
+        let text = read.map_err(|why| format!("{}: cannot be read: {why}", file.display()))?;
+        match text.trim() {
+            "" => Err(format!("{}: the file is empty", file.display())),
+            secret => Ok(secret.to_owned()),
+        }
+    }
+
     /// Whoever shows this secret orders a pause.
     pub fn new(secret: &str, pauses: Pauses) -> Self {
         Self { pauses, hash: Sha256::digest(secret).into() }

@@ -13,6 +13,9 @@ pub struct Status {
     pub is_ready: bool,
     /// Why it is not ready.
     pub problem: Option<String>,
+    /// It was told to rest: all pipelines are paused.
+    #[serde(default)]
+    pub is_paused: bool,
     pub pipelines: Vec<PipelineStatus>,
     pub targets: Vec<TargetStatus>,
 }
