@@ -53,6 +53,7 @@ mod reconcile;
 mod seqs;
 mod served;
 mod sieve;
+mod standing;
 mod store;
 mod stream;
 mod subscription;

@@ -98,14 +98,21 @@ async fn emit(rig: &Rig, rows: u64) -> Result<(), Failure> {
     rig.table().in_transactions(rows, &emit).await
 }
 
+/// Until the slot is there and the table was read: a relay that is stopped before reads the table again when it starts,
+/// and the rows that came meanwhile are in the log, too.
 async fn wait_slot(rig: &Rig, relay: &mut Relay) -> Result<(), Failure> {
     let mut timeout = Timeout::new();
-    let active = "SELECT count(*) FROM pg_replication_slots WHERE active";
-    while rig.table().number(active).await? == 0 {
-        if !relay.is_alive()? || !timeout.is_left(0) {
-            return Err(Failure::Broken("the relay makes no replication slot".to_owned()));
+    // The second is a table that is there before the slot.
+    for until in [
+        "SELECT count(*) FROM pg_replication_slots WHERE active",
+        "SELECT count(*) FROM millrace.relay_slots WHERE confirmed_lsn IS NOT NULL",
+    ] {
+        while rig.table().number(until).await? == 0 {
+            if !relay.is_alive()? || !timeout.is_left(0) {
+                return Err(Failure::Broken("the relay makes no replication slot".to_owned()));
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
     }
     Ok(())
 }

@@ -12,11 +12,13 @@
 //!
 //! Leader-local. Where the keys come from, `sieve` says.
 
+use std::collections::btree_map::{Entry, OccupiedEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::key_pace::KeyPace;
 use super::seqs::Seqs;
+use super::standing::{Standing, Standings};
 use crate::limits::BEHIND_KEYS_MAX;
 use crate::ranges::Ranges;
 use crate::settings::Rate;
@@ -25,7 +27,7 @@ use crate::settings::Rate;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     /// Messages that stand in lines.
-    standing: BTreeMap<u64, Standing>,
+    standing: Standings,
     /// By the hash of the key.
     lines: BTreeMap<u64, Line>,
     /// The firsts of lines, and messages without a key, that were ready when they were put here: what may go out.
@@ -34,15 +36,6 @@ pub(crate) struct Turns {
     pace: Option<Box<KeyPace>>,
     /// Keys whose first message waits for its time.
     late: BTreeSet<(u64, u64)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Standing {
-    key: u64,
-    /// Who stands behind it.
-    next: Option<u64>,
-    /// It was settled before it was the first. Its place is passed over.
-    is_over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,17 +58,15 @@ impl Turns {
             }
             return;
         };
-        if self.standing.insert(seq, Standing { key, next: None, is_over: false }).is_some() {
-            unreachable!("a message is asked for its key once");
-        }
-        match self.lines.get_mut(&key) {
-            Some(line) => {
-                let last = std::mem::replace(&mut line.last, seq);
-                let last = self.standing.get_mut(&last).expect("the last of a line stands in it");
+        self.standing.insert(seq, key);
+        match self.lines.entry(key) {
+            Entry::Occupied(line) => {
+                let last = std::mem::replace(&mut line.into_mut().last, seq);
+                let last = self.standing.find_mut(last).expect("the last of a line stands in it");
                 last.next = Some(seq);
             }
-            None => {
-                self.lines.insert(key, Line { first: seq, last: seq });
+            Entry::Vacant(line) => {
+                line.insert(Line { first: seq, last: seq });
                 if is_ready {
                     self.free.insert(seq..seq + 1);
                 }
@@ -85,12 +76,12 @@ impl Turns {
 
     /// Whether it stands in a line.
     pub(crate) fn stands(&self, seq: u64) -> bool {
-        self.standing.contains_key(&seq)
+        self.standing.find(seq).is_some()
     }
 
     /// It is ready again. False: it stands in no line.
     pub(crate) fn come_back(&mut self, seq: u64) -> bool {
-        let Some(standing) = self.standing.get(&seq) else { return false };
+        let Some(standing) = self.standing.find(seq) else { return false };
         if self.lines.get(&standing.key).is_some_and(|line| line.first == seq) {
             self.free.insert(seq..seq + 1);
         }
@@ -103,37 +94,21 @@ impl Turns {
             self.free.remove(range.clone());
         }
         // What a consumer has settled is told of twice: when it does, and when the log has it.
-        if self.standing.first_key_value().is_none_or(|(first, _)| *first >= range.end) {
+        if self.standing.first().is_none_or(|first| first >= range.end) {
             return;
         }
         let mut from = range.start;
-        while let Some((&seq, standing)) = self.standing.range_mut(from..range.end).next() {
+        while let Some((seq, standing)) = self.standing.first_of(from..range.end) {
             from = seq + 1;
             let Standing { key, next, .. } = *standing;
-            if self.lines.get(&key).is_some_and(|line| line.first == seq) {
-                self.standing.remove(&seq);
-                self.advance(key, next);
-            } else {
-                standing.is_over = true;
-            }
-        }
-    }
-
-    /// The next in line that is not settled is the first.
-    fn advance(&mut self, key: u64, mut next: Option<u64>) {
-        while let Some(seq) = next {
-            let standing = self.standing[&seq];
-            if !standing.is_over {
-                if let Some(line) = self.lines.get_mut(&key) {
-                    line.first = seq;
+            match self.lines.entry(key) {
+                Entry::Occupied(line) if line.get().first == seq => {
+                    self.standing.remove(seq);
+                    advance(&mut self.standing, line, next, &mut self.free);
                 }
-                self.free.insert(seq..seq + 1);
-                return;
+                Entry::Occupied(_) | Entry::Vacant(_) => standing.is_over = true,
             }
-            self.standing.remove(&seq);
-            next = standing.next;
         }
-        self.lines.remove(&key);
     }
 
     /// Somebody has them, or they are not ready any more.
@@ -144,7 +119,7 @@ impl Turns {
     /// They go out.
     pub(crate) fn go(&mut self, range: Range<u64>) {
         if let Some(pace) = &mut self.pace {
-            let going = self.standing.range(range.clone());
+            let going = self.standing.all_of(range.clone());
             going.for_each(|(_, standing)| pace.take(standing.key));
         }
         self.free.remove(range);
@@ -184,12 +159,12 @@ impl Turns {
     /// What of a run may go by the rate of each key, counted from its start. `None`: the first may not, and waits.
     fn paced(&mut self, run: Range<u64>, now_ms: u64) -> Option<Range<u64>> {
         let Some(pace) = &mut self.pace else { return Some(run) };
-        for (seq, standing) in self.standing.range(run.clone()) {
+        for (seq, standing) in self.standing.all_of(run.clone()) {
             let Err(due_ms) = pace.has(standing.key, now_ms) else { continue };
-            if *seq > run.start {
-                return Some(run.start..*seq);
+            if seq > run.start {
+                return Some(run.start..seq);
             }
-            self.free.remove(*seq..*seq + 1);
+            self.free.remove(seq..seq + 1);
             self.late.insert((due_ms, standing.key));
             return None;
         }
@@ -234,9 +209,10 @@ impl Turns {
         for (key, line) in &self.lines {
             let mut at = Some(line.first);
             let mut last = line.first;
-            assert!(!self.standing[&line.first].is_over, "the first of a line is not settled");
+            let of = |seq| self.standing.find(seq).expect("who is in a line stands");
+            assert!(!of(line.first).is_over, "the first of a line is not settled");
             while let Some(seq) = at {
-                let standing = &self.standing[&seq];
+                let standing = of(seq);
                 assert_eq!(standing.key, *key, "who stands in a line has its key");
                 (last, at) = (seq, standing.next);
                 stood += 1;
@@ -245,11 +221,31 @@ impl Turns {
         }
         assert_eq!(stood, self.standing.len(), "who stands, stands in a line");
         for seq in self.free.iter() {
-            if let Some(standing) = self.standing.get(&seq) {
+            if let Some(standing) = self.standing.find(seq) {
                 assert_eq!(self.lines[&standing.key].first, seq, "only the first may go out");
             }
         }
     }
+}
+
+/// The next in line that is not settled is the first, and free. Nobody: the line is gone.
+fn advance(
+    standing: &mut Standings,
+    mut line: OccupiedEntry<'_, u64, Line>,
+    mut next: Option<u64>,
+    free: &mut Ranges,
+) {
+    while let Some(seq) = next {
+        let behind = *standing.find(seq).expect("who is in a line stands");
+        if !behind.is_over {
+            line.get_mut().first = seq;
+            free.insert(seq..seq + 1);
+            return;
+        }
+        standing.remove(seq);
+        next = behind.next;
+    }
+    line.remove();
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ use metrics::{Node, Stage};
 use oauth::io::Tokens;
 use otlp::io::Exporter;
 use port::Port;
+use service::io::http::Orders;
 use service::settings::{self, Flag, Setting};
 use supervised::Waiting;
 use tokio::net::TcpListener;

@@ -39,7 +39,7 @@ impl Pauses {
     }
 
     /// Has a service that can pause by itself do what is wanted, for ever.
-    pub async fn follow(&self, mut act: impl AsyncFnMut(bool)) {
+    pub async fn follow<F: Future<Output = ()>>(self, mut act: impl FnMut(bool) -> F) {
         let mut wanted = self.wanted.subscribe();
         loop {
             let rests = self.is_resting();

@@ -85,9 +85,10 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
                 let (pauses, control) = (Pauses::default(), worker.control());
                 let orders = Orders::new(&secret, pauses.clone());
                 tokio::spawn(serve_with_orders(listener, told, orders));
-                tokio::spawn(async move {
-                    pauses.follow(async |rests| control.pause(rests).await).await
-                });
+                tokio::spawn(pauses.follow(move |rests| {
+                    let control = control.clone();
+                    async move { control.pause(rests).await }
+                }));
             }
             None => {
                 tokio::spawn(serve(listener, told));
