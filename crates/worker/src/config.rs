@@ -60,7 +60,7 @@ impl Default for WorkerSettings {
         Self {
             grace: Time(values.time("grace")),
             metrics: values.words("metrics"),
-            orders_secret_file: values.words("orders_secret_file"),
+            orders_secret_file: values.text("orders_secret_file").unwrap_or("none").to_owned(),
         }
     }
 }

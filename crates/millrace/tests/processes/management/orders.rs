@@ -36,9 +36,11 @@ fn a_node_is_drained_after_it_was_told_what_moves_and_gets_its_groups_back() {
     let mut moving: Vec<Value> = foreseen.iter().map(|it| it["group"].clone()).collect();
     led.sort_by_key(Value::as_u64);
     moving.sort_by_key(Value::as_u64);
-    assert_eq!(moving, led, "with three nodes, what node 2 leads is what moves");
+    // Others may move, too, so that the nodes that are left have as much to lead.
+    assert!(led.iter().all(|group| moving.contains(group)), "{led:?} {moving:?}");
     for one in &foreseen {
-        assert_eq!(one["nodes"][0], "millrace@2", "{one}");
+        let is_led = led.contains(&one["group"]);
+        assert_eq!(one["nodes"][0] == "millrace@2", is_led, "{one}");
         assert_ne!(one["nodes_then"][0], "millrace@2", "{one}");
     }
     assert_eq!(led_by(&nodes[0], "millrace@2").len(), led.len(), "nothing has moved");
