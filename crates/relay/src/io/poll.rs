@@ -1,5 +1,6 @@
 //! The shell of the poll source: workers, each a connection to the database, one to the broker, and a core.
 
+pub(super) mod apart;
 mod batch;
 pub(super) mod failures;
 mod fetch;
@@ -7,7 +8,9 @@ mod lanes;
 pub(super) mod late;
 mod mark;
 mod monitor;
+pub(super) mod publishing;
 mod worker;
+pub(super) mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +22,10 @@ use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use self::apart::Apart;
 use self::failures::Failures;
 use self::late::Late;
+use self::publishing::all_end;
 use super::postgres::{Database, POOLER, database, words};
 use super::table::{find_table, prepare_companion, warn_of_row_security};
 use crate::admin::install::index;
@@ -30,8 +35,6 @@ use crate::mapping::Layout;
 use crate::metrics::Metrics;
 use crate::sql::{BYTES, Fetch, Statements, Table};
 
-/// For how long batches are written apart after one could not be written as a whole.
-const APART_FOR: Duration = Duration::from_secs(30);
 /// A fetch that takes longer is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -49,7 +52,7 @@ pub(super) struct Shared {
     /// Rows whose confirm came after their batch was given back.
     pub(super) late: Late,
     /// When some row's data last kept a batch from being written down.
-    apart: std::sync::Mutex<Option<Instant>>,
+    apart: Apart,
     has_been_slow: AtomicBool,
     /// Some worker has marked a row.
     has_marked: AtomicBool,
@@ -77,18 +80,6 @@ enum After {
 impl Shared {
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    /// Some row's data kept a batch from being written down: that row is to be found.
-    pub(super) fn write_apart(&self) {
-        let mut apart = self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *apart = Some(Instant::now());
-    }
-
-    /// Whether batches are written apart.
-    pub(super) fn is_apart(&self) -> bool {
-        let apart = self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        apart.is_some_and(|since| since.elapsed() < APART_FOR)
     }
 
     /// Says once that fetches are slow.
@@ -136,7 +127,7 @@ pub(super) async fn run_poll(
         scan: Mutex::new(Scan { after: None, head_at: now, head_took: Duration::ZERO }),
         failures: Arc::default(),
         late: Late::default(),
-        apart: std::sync::Mutex::default(),
+        apart: Apart::default(),
         has_been_slow: AtomicBool::new(false),
         has_marked: AtomicBool::new(false),
         nudge: Notify::new(),
@@ -150,16 +141,7 @@ pub(super) async fn run_poll(
     for number in 0..shared.config.workers {
         tasks.spawn(worker::run(Arc::clone(&shared), number, stop.clone()));
     }
-    let mut result = Ok(());
-    while let Some(ended) = tasks.join_next().await {
-        let ended = ended
-            .unwrap_or_else(|panic| Err(Error::setup(format!("a worker ended by a bug: {panic}"))));
-        if let (Err(error), true) = (ended, result.is_ok()) {
-            result = Err(error);
-            // One that cannot go on for good ends all: the same is wrong for the others.
-            tasks.abort_all();
-        }
-    }
+    let result = all_end(tasks).await;
     helpers.iter().for_each(tokio::task::JoinHandle::abort);
     result
 }

@@ -19,28 +19,10 @@ use crate::attempts::{Fault, Reason};
 use crate::batch::{Batch, Failed};
 use crate::config::Order;
 use crate::error::Error;
-use crate::io::poll::failures::Writing;
+use crate::io::poll::written::{Unwritten, Written};
 use crate::limits::shortened;
 use crate::mysql::sql::list_length;
 use crate::poll::halves::Halves;
-
-/// Why a batch was not written down.
-pub(super) enum Unwritten {
-    /// The data of some row is to blame, and it is not known which.
-    ByRow(String),
-    Failed(Error),
-}
-
-/// What was written of a batch.
-#[derive(Default)]
-pub(super) struct Written {
-    /// Rows that are marked.
-    pub(super) marked: Vec<usize>,
-    /// Confirmed rows for which there was no time: they are marked later.
-    pub(super) rest: Vec<usize>,
-    /// Failures are among it.
-    pub(super) writing: Option<Writing>,
-}
 
 /// Writes down how `batch` ended. The commit is the caller's.
 pub(super) struct Writer<'a> {

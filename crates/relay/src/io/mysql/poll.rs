@@ -14,7 +14,9 @@ use super::table::{find_table, prepare_companion, server_version, tries};
 use super::{monitor, worker};
 use crate::config::{Config, OnSuccess};
 use crate::error::Error;
+use crate::io::poll::apart::Apart;
 use crate::io::poll::late::Late;
+use crate::io::poll::publishing::all_end;
 use crate::metrics::Metrics;
 use crate::mysql::shape::Shape;
 use crate::mysql::sql::{FAILURES, Statements, quoted};
@@ -51,7 +53,7 @@ pub(in crate::io) async fn run_poll(
         metrics,
         failures: Arc::default(),
         late: Late::default(),
-        apart: std::sync::Mutex::default(),
+        apart: Apart::default(),
         has_marked: AtomicBool::new(false),
         nudge: Notify::new(),
         config,
@@ -61,16 +63,7 @@ pub(in crate::io) async fn run_poll(
     for number in 0..shared.config.workers {
         tasks.spawn(worker::run(Arc::clone(&shared), number, stop.clone()));
     }
-    let mut result = Ok(());
-    while let Some(ended) = tasks.join_next().await {
-        let ended = ended
-            .unwrap_or_else(|panic| Err(Error::setup(format!("a worker ended by a bug: {panic}"))));
-        if let (Err(error), true) = (ended, result.is_ok()) {
-            result = Err(error);
-            // One that cannot go on for good ends all: the same is wrong for the others.
-            tasks.abort_all();
-        }
-    }
+    let result = all_end(tasks).await;
     watcher.abort();
     result
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use super::connection::Database;
 use crate::config::Config;
+use crate::io::poll::apart::Apart;
 use crate::io::poll::failures::Failures;
 use crate::io::poll::late::Late;
 use crate::mapping::Layout;
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) failures: Arc<Failures>,
     pub(super) late: Late,
     /// When some row's data last kept a batch from being written down.
-    pub(super) apart: std::sync::Mutex<Option<Instant>>,
+    pub(super) apart: Apart,
     /// Some worker has marked a row.
     pub(super) has_marked: AtomicBool,
     pub(super) nudge: Notify,

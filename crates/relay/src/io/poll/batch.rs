@@ -1,44 +1,18 @@
 //! One batch: a transaction from the fetch to the commit.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio_postgres::{Client, Transaction};
 
-use super::Shared;
 use super::fetch::{Fetched, fetch};
-use super::mark::{Unwritten, Writer, Written};
+use super::mark::Writer;
 use super::worker::Task;
-use crate::batch::{Batch, OutboxRow};
+use super::written::{Unwritten, Written};
 use crate::error::Error;
 use crate::io::postgres::{database, is_of_a_row, words};
 use crate::metrics::Step;
 use crate::poll::{Input, Output};
-
-/// How often a batch looks at what does not wake it: a broker that unblocks, a database that is gone.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// The broker has taken these rows, and they are not marked.
-fn note_late(shared: &Shared, batch: &Batch, rows: &[usize]) {
-    for &row in rows {
-        let OutboxRow { place, fields } = &batch.rows()[row];
-        if let Some(id) = fields.text(shared.layout().id) {
-            shared.late.note(*place, id.to_owned());
-        }
-    }
-}
-
-/// Rows that the broker has taken a moment ago, too late for their batch.
-fn confirmed_late(shared: &Shared, rows: &[OutboxRow]) -> Vec<usize> {
-    if !shared.late.has_some() {
-        return Vec::new();
-    }
-    let is_late = |row: &OutboxRow| {
-        let id = row.fields.text(shared.layout().id);
-        id.is_some_and(|id| shared.late.take(row.place, id))
-    };
-    (0..rows.len()).filter(|&row| is_late(&rows[row])).collect()
-}
 
 impl Task {
     /// Fetches, publishes, marks. An error is the database's; whatever the broker does ends the batch in order.
@@ -56,14 +30,14 @@ impl Task {
         if !rows.is_empty() {
             self.shared.metrics.step(Step::Query, start.elapsed().as_nanos() as u64);
         }
-        let confirmed = confirmed_late(&self.shared, &rows);
+        let confirmed = self.shared.late.take_rows(&rows, self.shared.layout().id);
         let has_marked = self.shared.has_marked.load(Ordering::Relaxed);
-        self.step(Input::Fetched { rows, is_full, took, confirmed, has_marked });
+        self.at.step(Input::Fetched { rows, is_full, took, confirmed, has_marked });
         let mut is_parked = false;
         match self.publish(&transaction).await {
             Output::Commit => match self.commit(transaction, had_failures || some).await {
                 // Apart, a failure may have been refused.
-                Ok(()) => is_parked = !self.shared.is_apart(),
+                Ok(()) => is_parked = !self.shared.apart.is_on(),
                 Err(Unwritten::ByRow(words)) => {
                     self.find_row(&words);
                     return Ok(());
@@ -75,12 +49,12 @@ impl Task {
                     .rollback()
                     .await
                     .map_err(|error| database("giving a batch back", &error))?;
-                if !self.core.batch().rows().is_empty() {
+                if !self.at.core.batch().rows().is_empty() {
                     self.shared.metrics.released.inc();
                 }
             }
         }
-        self.step(Input::Ended { is_parked });
+        self.at.step(Input::Ended { is_parked });
         Ok(())
     }
 
@@ -91,26 +65,26 @@ impl Task {
     ) -> Result<(), Unwritten> {
         let metrics = &self.shared.metrics;
         let start = Instant::now();
-        let batch = self.core.batch();
+        let batch = self.at.core.batch();
         let time = self.shared.config.batch_deadline;
         let writer = Writer {
             shared: &self.shared,
             prepared: &mut self.prepared,
             transaction: &transaction,
             batch,
-            chance: &mut self.chance,
+            chance: &mut self.at.chance,
             had_failures,
-            apart_until: self.shared.is_apart().then(|| start + time),
+            apart_until: self.shared.apart.is_on().then(|| start + time),
         };
         // What is confirmed and not marked need not be published again: who locks it next must know that.
         let shared = &self.shared;
         let forgiven = |unwritten| {
-            note_late(shared, batch, batch.confirmed());
+            shared.late.note_rows(batch, batch.confirmed(), shared.layout().id);
             unwritten
         };
         // Held until after the commit: who sees no failures meanwhile must not take that for the truth.
         let Written { marked, rest, writing: _writing } = writer.write().await.map_err(forgiven)?;
-        note_late(shared, batch, &rest);
+        shared.late.note_rows(batch, &rest, shared.layout().id);
         transaction.commit().await.map_err(|error| {
             forgiven(match is_of_a_row(&error) {
                 true => Unwritten::ByRow(words(&error)),
@@ -132,49 +106,27 @@ impl Task {
     /// The data of some row let nothing of the batch be written: the next ones are written apart, which finds it.
     fn find_row(&mut self, words: &str) {
         tracing::warn!(
-            worker = self.number,
+            worker = self.at.number,
             words,
             "the database refuses to mark some row; marking rows one by one to find it"
         );
-        self.shared.write_apart();
+        self.shared.apart.begin();
         self.shared.metrics.released.inc();
-        self.step(Input::DatabaseLost);
+        self.at.step(Input::DatabaseLost);
     }
 
     /// Publishes and waits until the core says how the batch ends.
     async fn publish(&mut self, transaction: &Transaction<'_>) -> Output {
         loop {
-            if let Some(ending) = self.out.pop() {
+            if let Some(ending) = self.at.out.pop() {
                 return ending;
             }
             if transaction.client().is_closed() {
                 // Its locks are gone, and with them the right to publish.
-                self.core.step(Instant::now(), Input::DatabaseLost, &mut Vec::new());
+                self.at.core.step(Instant::now(), Input::DatabaseLost, &mut Vec::new());
                 return Output::Rollback;
             }
-            let (publisher, rows) = self.core.publishing();
-            self.broker.publish(publisher, rows).await;
-            self.look();
-            self.step(Input::Time);
-            if self.out.is_empty() {
-                self.wait_for_answers().await;
-            }
+            self.at.publish(&self.shared.late).await;
         }
-    }
-
-    async fn wait_for_answers(&mut self) {
-        let now = Instant::now();
-        let until = self.core.deadline().unwrap_or(now).min(now + LOOK);
-        let is_stopping = *self.stop.borrow();
-        let driven = tokio::select! {
-            driven = self.broker.drive() => Some(driven),
-            () = tokio::time::sleep_until(until.into()) => None,
-            _ = self.stop.changed(), if !is_stopping => return self.step(Input::Stop),
-        };
-        if let Some(driven) = driven {
-            let (publisher, rows) = self.core.publishing();
-            self.broker.driven(driven, publisher, rows);
-        }
-        self.step(Input::Time);
     }
 }

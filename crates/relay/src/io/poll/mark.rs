@@ -13,8 +13,8 @@ use service::Next;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Transaction};
 
-use super::failures::Writing;
 use super::fetch::Tid;
+use super::written::{Unwritten, Written};
 use super::{Prepared, Shared};
 use crate::attempts::{Fault, Reason};
 use crate::batch::{Batch, Failed};
@@ -29,24 +29,6 @@ use crate::poll::halves::Halves;
 const PATIENT: &str = "SET LOCAL lock_timeout = 0";
 /// Why a row is not marked although the database says no word.
 const KEPT: &str = "a trigger, rule or policy of the table keeps it as it is";
-
-/// Why a batch was not written down.
-pub(super) enum Unwritten {
-    /// The data of some row is to blame, and it is not known which.
-    ByRow(String),
-    Failed(Error),
-}
-
-/// What was written of a batch.
-#[derive(Default)]
-pub(super) struct Written {
-    /// Rows that are marked.
-    pub(super) marked: Vec<usize>,
-    /// Confirmed rows for which there was no time: they are marked later.
-    pub(super) rest: Vec<usize>,
-    /// Failures are among it.
-    pub(super) writing: Option<Writing>,
-}
 
 /// Writes down how `batch` ended. The commit is the caller's.
 pub(super) struct Writer<'a, 't> {
