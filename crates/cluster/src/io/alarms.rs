@@ -13,24 +13,29 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// Log files for which there must be room.
 const LOG_FILES_FREE: u64 = 2;
 
-/// Looks until the node stops.
-pub(crate) fn run(node: &Node, config: &Config) {
-    let mut alarms = Alarms::default();
+/// Looks until the node stops; `alarms` is what the first look found.
+pub(crate) fn run(node: &Node, config: &Config, mut alarms: Alarms) {
     while !node.is_stopping() {
-        let (told, resident, free) = (alarms, resident_bytes(), free_bytes(config));
-        alarms = judged(alarms, config, resident, free);
-        node.set_resources(Resources {
-            memory_bytes: resident,
-            memory_limit_bytes: config.memory_limit,
-            disk_free_bytes: free,
-            disk_free_limit_bytes: disk_limit(config),
-        });
-        node.set_alarms(Alarms { disk: alarms.disk || node.is_short(), ..alarms });
-        for line in words(told, alarms, config, resident, free) {
-            tracing::warn!("{line}");
-        }
         std::thread::park_timeout(PERIOD);
+        alarms = look(node, config, alarms);
     }
+}
+
+/// Looks once. Before a node takes anything, so that nothing is published to one that has no room.
+pub(crate) fn look(node: &Node, config: &Config, before: Alarms) -> Alarms {
+    let (resident, free) = (resident_bytes(), free_bytes(config));
+    let alarms = judged(before, config, resident, free);
+    node.set_resources(Resources {
+        memory_bytes: resident,
+        memory_limit_bytes: config.memory_limit,
+        disk_free_bytes: free,
+        disk_free_limit_bytes: disk_limit(config),
+    });
+    node.set_alarms(Alarms { disk: alarms.disk || node.is_short(), ..alarms });
+    for line in words(before, alarms, config, resident, free) {
+        tracing::warn!("{line}");
+    }
+    alarms
 }
 
 /// What cannot be looked at, because no file can be opened, stays as it was.

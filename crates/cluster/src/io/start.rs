@@ -20,6 +20,7 @@ use crate::commit_delay::CommitDelay;
 use crate::limits::{MAILBOX_BYTES, Sizes};
 use crate::reading::StoreReader;
 use crate::recovery::{self, Opened};
+use crate::request::Alarms;
 use crate::shard::Member;
 
 /// Opens the data directory and starts the node. Returns when its groups can serve.
@@ -127,7 +128,8 @@ pub fn launch(config: &Config, failure: &Failure) -> Result<ClusterHandle, Start
     }
     {
         let (node, config) = (Arc::clone(&node), config.clone());
-        threads.push(spawn("alarms".to_owned(), move || super::alarms::run(&node, &config)));
+        let found = super::alarms::look(&node, &config, Alarms::default());
+        threads.push(spawn("alarms".to_owned(), move || super::alarms::run(&node, &config, found)));
     }
     node.threads.lock().unwrap_or_else(PoisonError::into_inner).extend(threads);
     Ok(ClusterHandle { node, store })

@@ -1,5 +1,6 @@
 //! Directories of a test's own, and nodes in them.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use cluster::{ClusterHandle, Config, Failure, start};
@@ -21,8 +22,28 @@ impl Drop for Directory {
     }
 }
 
+/// A node that a test which fails stops: one that outlives its directory would end the process, and what failed would not
+/// be told.
+pub(crate) struct Running(ClusterHandle);
+
+impl Deref for Running {
+    type Target = ClusterHandle;
+
+    fn deref(&self) -> &ClusterHandle {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
 /// A node with small log files, in two shards.
-pub(crate) fn node(path: &Path) -> ClusterHandle {
+pub(crate) fn node(path: &Path) -> Running {
     let config = Config {
         data_dir: path.to_owned(),
         groups: 3,
@@ -36,5 +57,5 @@ pub(crate) fn node(path: &Path) -> ClusterHandle {
         reconcile_stop: false,
         peers: None,
     };
-    start(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap()
+    Running(start(&config, &Failure::new(|_, why| panic!("{why}"))).unwrap())
 }
