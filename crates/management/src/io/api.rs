@@ -55,6 +55,8 @@ pub(super) struct Shared {
     /// Turns for requests that only ask, and for the others.
     pub(super) asking: Semaphore,
     pub(super) changing: Semaphore,
+    /// The turn of orders of the cluster: one at a time, also when whoever gave it has gone.
+    pub(super) ordering: Arc<Semaphore>,
     /// Room for requests that wait for locks.
     pub(super) lock_waits: Semaphore,
     /// What backups read from this node.
@@ -115,6 +117,7 @@ impl Api {
             tls,
             asking: Semaphore::new(REQUESTS_AT_ONCE),
             changing: Semaphore::new(REQUESTS_AT_ONCE),
+            ordering: Arc::new(Semaphore::new(1)),
             lock_waits: Semaphore::new(LOCK_WAITS_MAX),
             backups: Mutex::default(),
             hashes: Semaphore::new(HASHES_AT_ONCE),

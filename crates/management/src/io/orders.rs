@@ -1,5 +1,7 @@
 //! Orders of the cluster, as this node carries them out.
 
+use std::sync::Arc;
+
 use cluster::io::orders::{carry_out, foresee};
 use machine::Actor;
 use serde_json::json;
@@ -18,17 +20,22 @@ pub(super) async fn order(api: &Api, by: &Actor, wanted: Orders) -> Result<Reply
         let catalog = api.0.cluster.catalog();
         return Ok(Reply::of(shown_moves(|group| catalog.voters(group).to_vec(), &changes)));
     }
-    let event = audit::of_order(&wanted);
-    let cluster = api.0.cluster.clone();
-    // Who asked may go away: what was begun goes on.
+    let turn = Arc::clone(&api.0.ordering).try_acquire_owned();
+    let Ok(turn) = turn else {
+        let why = "this node is carrying out another order: ask again when that is done";
+        return Err(Problem::Unavailable(why.to_owned()));
+    };
+    let (api, by) = (api.clone(), by.clone());
+    // Who asked may go away: what was begun goes on, and is remembered.
     let carried = tokio::spawn(async move {
-        let mut steps = Vec::new();
-        let done = carry_out(&cluster, wanted.order, |step| steps.push(step)).await;
-        (done, steps)
+        let (event, mut steps) = (audit::of_order(&wanted), Vec::new());
+        let cluster = &api.0.cluster;
+        let done = carry_out(cluster, wanted.order, |step| steps.push(step)).await;
+        drop(turn);
+        // One that fails may have done a part.
+        note(&api, &by, event).await;
+        done.map(|said| json!({ "said": said, "steps": steps }))
     });
-    let (done, steps) = carried.await.map_err(|error| Problem::Unavailable(error.to_string()))?;
-    // One that fails may have done a part.
-    note(api, by, event).await;
-    let said = done.map_err(Problem::Bad)?;
-    Ok(Reply::of(json!({ "said": said, "steps": steps })))
+    let carried = carried.await.map_err(|error| Problem::Unavailable(error.to_string()))?;
+    carried.map(Reply::of).map_err(Problem::Bad)
 }

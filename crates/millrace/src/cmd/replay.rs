@@ -14,6 +14,7 @@ mod copier;
 mod place;
 mod progress;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -226,7 +227,8 @@ fn named(numbers: &[u16], count: u16) -> Result<Vec<Option<u16>>, String> {
             "there is no partition {number}: the stream has the partitions 0 to {}",
             count - 1
         )),
-        None => Ok(numbers.iter().copied().map(Some).collect()),
+        // One that is named twice is copied once.
+        None => Ok(BTreeSet::from_iter(numbers).into_iter().copied().map(Some).collect()),
     }
 }
 

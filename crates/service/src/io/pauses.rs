@@ -80,7 +80,9 @@ impl Pauses {
                 return Ok(());
             }
             self.resting.send_replace(true);
-            tracing::info!("paused: nothing is done until somebody says resume");
+            tracing::info!(
+                "paused by PUT /pause: connections are closed, and nothing is done until DELETE /pause or a restart"
+            );
             let goes_on = tokio::select! {
                 biased;
                 () = said(&mut stop) => false,
@@ -90,7 +92,7 @@ impl Pauses {
             if !goes_on {
                 return Ok(());
             }
-            tracing::info!("resumed");
+            tracing::info!("resumed by DELETE /pause");
         }
     }
 }

@@ -462,8 +462,15 @@ impl Shell {
         }
         // What was said is done before anybody is told so.
         self.step();
-        let told = if is_paused { "paused: no job is fetched or started" } else { "resumed" };
-        tracing::info!(pipelines = self.lines.len(), "{told}");
+        let pipelines = self.lines.len();
+        if is_paused {
+            tracing::info!(
+                pipelines,
+                "paused by PUT /pause: no job is fetched or started until DELETE /pause or a restart; running jobs finish"
+            );
+        } else {
+            tracing::info!(pipelines, "resumed by DELETE /pause");
+        }
     }
 
     /// All of it holds, or nothing of it.

@@ -104,3 +104,26 @@ fn a_node_is_replaced_and_what_cannot_be_done_is_refused_with_a_reason() {
     };
     assert_eq!(names(&nodes[0]), ["millrace@1", "millrace@3", "millrace@4"]);
 }
+
+/// Two of three nodes are gone: an order waits in vain for the others to agree, and meanwhile no second one is taken.
+#[test]
+fn a_node_carries_out_one_order_at_a_time_and_says_when_the_others_do_not_agree() {
+    let nodes = Node::start_three("management-one-order").into_iter().map(Managed::of);
+    let mut nodes: Vec<Managed> = nodes.collect();
+    nodes[0].done_at_last("PUT", "/vhosts/shop", &json!({}));
+    until("node 2 is to lead something", || !moves(&nodes[0], DRAIN).is_empty());
+    nodes[1].node.kill();
+    nodes[2].node.kill();
+    let one = &nodes[0];
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| one.guest("POST", DRAIN, &json!({})));
+        until("a second order is refused", || {
+            assert!(!first.is_finished(), "it has to wait for a majority first");
+            let second = one.guest("POST", DRAIN, &json!({}));
+            second.status == 503 && second.body.to_string().contains("another order")
+        });
+        let first = first.join().unwrap();
+        assert_eq!(first.status, 400, "{}", first.body);
+        assert!(first.body.to_string().contains("did not agree in time"), "{}", first.body);
+    });
+}
