@@ -31,6 +31,7 @@ mod locks;
 mod model;
 mod neighbours;
 mod orders;
+mod peek_pages;
 mod peeks;
 mod perform;
 mod places;

@@ -21,6 +21,7 @@ mod access;
 mod arguments;
 mod asked;
 mod audit;
+mod begin;
 mod books;
 mod companions;
 mod console;

@@ -83,6 +83,12 @@ pub const PEEKED_MESSAGES_MAX: u64 = 1_000;
 /// Bytes of each payload that it shows, if nobody says how many.
 pub const PEEKED_PAYLOAD_BYTES: u64 = 50_000;
 
+/// How long one `messages` may look for where to begin, or for messages with a header, and how many questions and messages
+/// that may take.
+pub const PEEK_WAIT: Duration = Duration::from_secs(5);
+pub const PEEK_QUESTIONS_MAX: u32 = 1_000;
+pub const PEEK_LOOKED_AT_MAX: usize = 10_000;
+
 /// Positions that one retry may name.
 pub const RETRIED_POSITIONS_MAX: usize = 1_000;
 

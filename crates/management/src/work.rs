@@ -243,8 +243,34 @@ pub(crate) struct Binding {
 #[derive(Clone, Debug)]
 pub(crate) struct Peek {
     pub(crate) queue: (GroupId, QueueId),
+    /// From where on, unless `begin` says something else.
     pub(crate) spec: PeekSpec,
+    pub(crate) begin: Begin,
+    /// Only messages with this header. The node judges that which was asked, and not the leader.
+    pub(crate) header: Option<WantedHeader>,
     pub(crate) is_base64: bool,
+}
+
+/// Where messages are looked at from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// From the position on.
+    Here,
+    /// Behind that, from the first message of each priority on that came then or later.
+    Since {
+        time_ms: u64,
+        /// The stream whose messages they are: it knows roughly when all of them came.
+        stream: Option<(GroupId, QueueId)>,
+    },
+    /// The last messages, as many as are wanted.
+    Last,
+}
+
+/// A header and its value, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WantedHeader {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 /// A purge that can be undone, or its undoing.

@@ -7,7 +7,7 @@ use machine::{PeekFilter, Position};
 use tokio::time::Instant;
 
 use super::api::Api;
-use super::peeks::problem;
+use super::peek_pages::problem;
 use crate::limits::{DEATHS_SEEN_MAX, DEATHS_WAIT, PEEKED_MESSAGES_MAX};
 use crate::reply::{Problem, Reply};
 use crate::routes::dead_letters::Summary;

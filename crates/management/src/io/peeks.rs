@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ConnectionId;
-use cluster::{NotPeeked, Peeked};
 use machine::{ConsumerId, MessageState, Position, QueueId};
 use serde_json::{Value, json};
 
 use super::api::Api;
+use super::peek_pages::{Page, page};
 use super::{asking, connections};
 use crate::limits::HOLDERS_MAX;
 use crate::neighbour::{HeldMessage, Holder, Holding, Question};
@@ -17,8 +17,8 @@ use crate::routes::peek::{cursor, shown};
 use crate::work::Peek;
 
 pub(super) async fn peek(api: &Api, wanted: Peek) -> Result<Reply, Problem> {
-    let Peek { queue, spec, is_base64 } = wanted;
-    let Peeked { messages, next, .. } = api.0.cluster.peek(queue, spec).await.map_err(problem)?;
+    let Page { messages, next, time_is_exact } = page(api, &wanted).await?;
+    let Peek { queue, is_base64, .. } = wanted;
     let level = |at: Position| queue.1.level(at.priority);
     let held = messages.iter().filter_map(|message| match message.is.state {
         MessageState::Held { by } => {
@@ -36,28 +36,11 @@ pub(super) async fn peek(api: &Api, wanted: Peek) -> Result<Reply, Problem> {
         Value::Object(item)
     });
     let items: Vec<Value> = items.collect();
-    Ok(Reply::of(json!({ "items": items, "next": next.map(cursor) })))
-}
-
-pub(super) fn problem(why: NotPeeked) -> Problem {
-    let why = match why {
-        NotPeeked::NoQueue => return Problem::NotFound,
-        NotPeeked::NotYet { since } => format!(
-            "another node leads the queue, and can be asked for its messages once all nodes have agreed on version \
-             {since} of the cluster. Until then ask the node that leads it"
-        ),
-        NotPeeked::NoLeader => {
-            "the queue's group has no leader: see millrace cluster status".to_owned()
-        }
-        NotPeeked::Late => "the queue's leader did not answer in time: ask again".to_owned(),
-        NotPeeked::Busy => "too many look at messages of the queue's leader: ask again".to_owned(),
-        NotPeeked::Unreadable => {
-            "the disk of the queue's leader does not give these messages. The leader's log \
-                                  names the file and says what to do"
-                .to_owned()
-        }
-    };
-    Problem::Unavailable(why)
+    let mut body = json!({ "items": items, "next": next.map(cursor) });
+    if let (Some(is_exact), Value::Object(fields)) = (time_is_exact, &mut body) {
+        fields.insert("time_is_exact".to_owned(), is_exact.into());
+    }
+    Ok(Reply::of(body))
 }
 
 fn holding(by: ConsumerId) -> Option<Holding> {

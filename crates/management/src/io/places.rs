@@ -25,6 +25,22 @@ pub(super) async fn places(
     Ok(Reply::of(shown(partitions.iter().map(|(_, queue)| *queue), &rows)))
 }
 
+/// The first message of one partition that somebody would read. `None`: its leader does not say it.
+pub(super) async fn first(
+    api: &Api,
+    (group, queue): (GroupId, QueueId),
+    to: StreamOffset,
+) -> Option<u64> {
+    let (of, to) = (vec![(group.0, queue.0)], To::of(to));
+    let mut rows = own(api, of.clone(), to).await;
+    if rows.is_empty() {
+        let told = asking::ask_others::<Vec<Row>>(api, &Question::Places { of, to }).await;
+        rows.extend(told.into_iter().filter_map(|(_, told)| told.ok()).flatten());
+    }
+    let of_it = rows.into_iter().filter(|Row(of, _, _)| *of == queue.0);
+    of_it.max_by_key(|Row(_, _, end)| *end).map(|Row(_, seq, _)| seq)
+}
+
 /// What this node leads of it.
 pub(super) async fn own(api: &Api, of: Vec<(u32, u64)>, to: To) -> Vec<Row> {
     let cluster = api.0.cluster.clone();

@@ -5,15 +5,16 @@ use broker::stored::{self, split_head};
 use bytes::Bytes;
 use cluster::limits::SOUGHT_BYTES_MAX;
 use cluster::{PeekSpec, PeekedMessage};
-use machine::{MessageState, Outcome, PeekFilter, Position};
+use machine::{GroupId, MessageState, Outcome, PeekFilter, Position, QueueId};
 use serde_json::{Map, Value, json};
 
 use super::messages::{shown as shown_properties, shown_payload};
+use crate::arguments;
 use crate::asked::Asked;
-use crate::limits::{PEEKED_MESSAGES, PEEKED_MESSAGES_MAX, PEEKED_PAYLOAD_BYTES};
+use crate::limits::{NAME_BYTES_MAX, PEEKED_MESSAGES, PEEKED_MESSAGES_MAX, PEEKED_PAYLOAD_BYTES};
 use crate::node::View;
 use crate::reply::Problem;
-use crate::work::{Peek, Work};
+use crate::work::{Begin, Peek, WantedHeader, Work};
 
 pub(super) fn peek(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let queue = view.catalog.queue(asked.vhost(), asked.part("queue")).ok_or(Problem::NotFound)?;
@@ -31,9 +32,10 @@ pub(super) fn peek(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
         }
     };
     let from = match asked.word("from") {
-        None => Position::FIRST,
+        None | Some("last") => Position::FIRST,
         Some(cursor) => position(cursor).ok_or_else(|| {
-            Problem::bad(format!("from should be a position that an answer names, not '{cursor}'"))
+            let wanted = "a position that an answer names, or last";
+            Problem::bad(format!("from should be {wanted}, not '{cursor}'"))
         })?,
     };
     let is_base64 = match asked.word("encoding") {
@@ -57,7 +59,62 @@ pub(super) fn peek(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let last = queue.partition_count() as u64 - 1;
     let partition = number(asked, "partition", 0, 0..=last)? as usize;
     let found = queue.partitions().nth(partition).ok_or(Problem::NotFound)?;
-    Ok(Work::Peek(Peek { queue: (found.group, found.queue), spec, is_base64 }))
+    let stream = match queue.settings().subscription() {
+        Some(subscription) => view.catalog.queue_by_id(subscription.stream),
+        None => Some(queue).filter(|queue| queue.settings().is_stream()),
+    };
+    let stream = stream.and_then(|stream| stream.partitions().nth(partition));
+    let stream = stream.map(|it| (it.group, it.queue));
+    let begin = begin(asked, stream)?;
+    if matches!(begin, Begin::Since { .. }) && found.group.is_local() {
+        return Err(Problem::bad(format!(
+            "messages of queue '{}' do not say when they came: it is transient or exclusive",
+            queue.name
+        )));
+    }
+    let header = asked.word("header").map(wanted_header).transpose()?;
+    Ok(Work::Peek(Peek { queue: (found.group, found.queue), spec, begin, header, is_base64 }))
+}
+
+fn begin(asked: &Asked, stream: Option<(GroupId, QueueId)>) -> Result<Begin, Problem> {
+    let is_last = asked.word("from") == Some("last");
+    match (asked.word("from_time"), is_last) {
+        (None, false) => Ok(Begin::Here),
+        (None, true) => Ok(Begin::Last),
+        (Some(_), true) => Err(Problem::bad("from=last has no from_time: it begins elsewhere")),
+        (Some(word), false) => {
+            let time_ms = word.parse().map_err(|_| {
+                let wanted = "a time in milliseconds since 1970";
+                Problem::bad(format!("from_time should be {wanted}, not '{word}'"))
+            })?;
+            Ok(Begin::Since { time_ms, stream })
+        }
+    }
+}
+
+/// `NAME:VALUE`.
+fn wanted_header(word: &str) -> Result<WantedHeader, Problem> {
+    let parts = word.split_once(':').filter(|(name, _)| !name.is_empty());
+    let Some((name, value)) = parts.filter(|(name, _)| name.len() <= NAME_BYTES_MAX) else {
+        return Err(Problem::bad(format!(
+            "header should be NAME:VALUE, with a name of 1 to {NAME_BYTES_MAX} bytes"
+        )));
+    };
+    Ok(WantedHeader { name: name.to_owned(), value: value.to_owned() })
+}
+
+/// Whether a stored message has the header, with this value as it is shown: a text as it is, and others as in JSON.
+pub(crate) fn has_header(head: &[u8], WantedHeader { name, value }: &WantedHeader) -> bool {
+    let properties = split_head(head).and_then(|(_, raw)| Properties::decode(raw).ok());
+    let headers = properties.and_then(|properties| properties.headers);
+    let Some(headers) = headers.filter(|headers| headers.find(name).is_some()) else {
+        return false;
+    };
+    match arguments::shown_table(&headers.to_table()).get(name) {
+        Some(Value::String(text)) => text == value,
+        Some(other) => serde_json::to_string(other).is_ok_and(|text| text == *value),
+        None => false,
+    }
 }
 
 /// A number of the query.
@@ -170,6 +227,40 @@ mod tests {
         }
         for wrong in ["", "x", "1.", ".1", "256.1", "-1", "1.2.3"] {
             assert_eq!(position(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_compared_as_it_is_shown() {
+        let text = |text: &str| amqp::FieldValue::LongStr(text.as_bytes().to_vec());
+        let headers = amqp::FieldTable(vec![
+            ("kind".to_owned(), text("letter:a")),
+            ("size".to_owned(), amqp::FieldValue::I32(7)),
+            ("urgent".to_owned(), amqp::FieldValue::Bool(true)),
+            ("tags".to_owned(), amqp::FieldValue::Array(vec![text("a"), text("b")])),
+        ]);
+        let raw = headers.to_bytes();
+        let headers = Some(amqp::TableRef::validate(&raw).unwrap());
+        let mut head = bytes::BytesMut::new();
+        let properties = Properties { headers, ..Properties::default() };
+        stored::write_head("", "jobs", &properties, &mut head);
+        let has = |word: &str| has_header(&head, &wanted_header(word).unwrap());
+        for (word, is_there) in [
+            ("kind:letter:a", true),
+            ("kind:letter", false),
+            ("size:7", true),
+            ("urgent:true", true),
+            ("tags:[\"a\",\"b\"]", true),
+            ("kin:letter:a", false),
+            ("size:", false),
+        ] {
+            assert_eq!(has(word), is_there, "{word}");
+        }
+        let mut plain = bytes::BytesMut::new();
+        stored::write_head("", "jobs", &Properties::default(), &mut plain);
+        assert!(!has_header(&plain, &wanted_header("kind:").unwrap()));
+        for wrong in ["kind", ":letter", ""] {
+            assert!(wanted_header(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -105,6 +105,145 @@ async fn messages_are_looked_at_and_nothing_is_taken() {
     assert!(consumer.get("jobs", true).await.unwrap().unwrap().redelivered, "a client saw it");
 }
 
+/// What a look shows, in words.
+fn texts(shown: &Value, field: &str) -> Vec<String> {
+    let items = shown["items"].as_array().unwrap_or_else(|| panic!("{shown}")).iter();
+    items.map(|item| item[field].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Each message with the header `number`, and with `kind` the letter behind it.
+async fn publish_numbers(client: &mut Connection, queue: &str, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let kind = ["a", "b", "c"][number as usize % 3].as_bytes().to_vec();
+        let raw = amqp::FieldTable(vec![
+            ("number".to_owned(), amqp::FieldValue::I64(number.into())),
+            ("kind".to_owned(), amqp::FieldValue::LongStr(kind)),
+        ]);
+        let raw = raw.to_bytes();
+        let headers = Some(amqp::TableRef::validate(&raw).unwrap());
+        // Of queues with priorities: 1 for the odd ones.
+        let priority = Some((number % 2) as u8);
+        let properties = amqp::Properties { headers, priority, ..amqp::Properties::default() };
+        let to = client::Address::queue(queue);
+        client.publish(to, &properties, number.to_string().as_bytes()).await.unwrap();
+    }
+}
+
+/// For each time at which a message came, a look from that time on shows what came then or later.
+fn assert_found_by_time(look: impl Fn(&str) -> Value) {
+    let all = look("count=1000");
+    let items = all["items"].as_array().unwrap();
+    let time = |item: &Value| item["enqueued_at"].as_u64().unwrap();
+    let times: std::collections::BTreeSet<u64> = items.iter().map(time).collect();
+    assert!(times.len() > 1, "{times:?}");
+    let beyond = times.last().unwrap() + 1;
+    for from in times.into_iter().chain([0, beyond]) {
+        let later = items.iter().filter(|item| time(item) >= from);
+        let later: Vec<&str> = later.map(|item| item["position"].as_str().unwrap()).collect();
+        let shown = look(&format!("count=1000&from_time={from}"));
+        assert_eq!(texts(&shown, "position"), later, "{from}");
+        assert_eq!((&shown["time_is_exact"], &shown["next"]), (&json!(true), &Value::Null));
+    }
+}
+
+/// Messages are found by when they came, from the end and by a header, also page by page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_found_by_time_from_the_end_and_by_a_header() {
+    let managed = Managed::start("management-peek-found");
+    let mut client = managed.connect("guest", "guest", "/").await.unwrap();
+    let with = |name: &str, value: amqp::FieldValue| {
+        let arguments = amqp::FieldTable(vec![(name.to_owned(), value)]);
+        QueueSpec { arguments, ..QueueSpec::durable("") }
+    };
+    let text = amqp::FieldValue::LongStr(b"stream".to_vec());
+    for (queue, spec) in [
+        ("plain", QueueSpec::durable("")),
+        ("urgent", with("x-max-priority", amqp::FieldValue::I32(2))),
+        ("stream", with("x-queue-type", text)),
+    ] {
+        client.declare_queue(&QueueSpec { name: queue.to_owned(), ..spec }).await.unwrap();
+        publish_numbers(&mut client, queue, 0..60).await;
+        let path = format!("/queues/%2F/{queue}/messages");
+        let look = |query: &str| managed.done("GET", &format!("{path}?{query}"), &Value::Null);
+        assert_found_by_time(look);
+
+        let all = texts(&look(""), "payload");
+        assert_eq!(texts(&look("from=last&count=7"), "payload"), all[53..], "{queue}");
+        assert_eq!(texts(&look("from=last&count=50"), "payload"), all[10..], "{queue}");
+        assert_eq!(texts(&look("from=last&count=100"), "payload"), all, "{queue}");
+        let of_last = look("from=last&count=7&header=kind:a");
+        let is_a = |it: &&String| it.parse::<u32>().unwrap() % 3 == 0;
+        let wanted: Vec<&String> = all[53..].iter().filter(is_a).collect();
+        assert_eq!(texts(&of_last, "payload").iter().collect::<Vec<_>>(), wanted, "{queue}");
+
+        let wanted: Vec<&String> = all.iter().filter(is_a).collect();
+        let whole = look("header=kind:a");
+        assert_eq!(texts(&whole, "payload").iter().collect::<Vec<_>>(), wanted, "{queue}");
+        assert_eq!(whole["next"], Value::Null);
+        let (mut paged, mut from) = (Vec::new(), String::new());
+        loop {
+            let page = look(&format!("header=kind:a&count=3&from={from}"));
+            assert!(texts(&page, "payload").len() <= 3);
+            paged.extend(texts(&page, "payload"));
+            let Some(next) = page["next"].as_str() else { break };
+            next.clone_into(&mut from);
+        }
+        assert_eq!(paged.iter().collect::<Vec<_>>(), wanted, "{queue}");
+        assert_eq!(texts(&look("header=number:17"), "payload"), ["17"]);
+        assert_eq!(texts(&look("header=number:170"), "payload"), Vec::<String>::new());
+        assert_eq!(texts(&look("header=number:17&contains=nothing"), "payload"), [""; 0]);
+    }
+
+    // From a time on, page by page: of both priorities what came then or later.
+    let look = |query: &str| {
+        managed.done("GET", &format!("/queues/%2F/urgent/messages?{query}"), &Value::Null)
+    };
+    let all = look("");
+    let items = all["items"].as_array().unwrap();
+    let from_time = items[20]["enqueued_at"].as_u64().unwrap();
+    let later = items.iter().filter(|item| item["enqueued_at"].as_u64().unwrap() >= from_time);
+    let later: Vec<&str> = later.map(|item| item["position"].as_str().unwrap()).collect();
+    let (mut paged, mut from) = (Vec::new(), String::new());
+    loop {
+        let page = look(&format!("from_time={from_time}&count=4&from={from}"));
+        paged.extend(texts(&page, "position"));
+        let Some(next) = page["next"].as_str() else { break };
+        next.clone_into(&mut from);
+    }
+    assert_eq!(paged, later);
+
+    // What is gone in between does not count.
+    for _ in 0..40 {
+        client.get("plain", true).await.unwrap().unwrap();
+    }
+    publish_numbers(&mut client, "plain", 60..61).await;
+    let look = |query: &str| {
+        managed.done("GET", &format!("/queues/%2F/plain/messages?{query}"), &Value::Null)
+    };
+    let last: Vec<String> = (51..61).map(|number: u32| number.to_string()).collect();
+    assert_eq!(texts(&look("from=last&count=10"), "payload"), last);
+    assert_eq!(texts(&look("from=last&count=1000"), "payload").len(), 21);
+
+    client
+        .declare_queue(&QueueSpec { durable: false, ..QueueSpec::durable("memory") })
+        .await
+        .unwrap();
+    for (queue, query, why) in [
+        ("plain", "from=last&from_time=1", "no from_time"),
+        ("plain", "from_time=today", "milliseconds since 1970"),
+        ("plain", "header=kind", "NAME:VALUE"),
+        ("memory", "from_time=1", "do not say when they came"),
+    ] {
+        let path = format!("/queues/%2F/{queue}/messages?{query}");
+        let answer = managed.guest("GET", &path, &Value::Null);
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.body["reason"].as_str().unwrap().contains(why), "{query}: {}", answer.body);
+    }
+    managed.make_user("bob", "monitoring", &["%2F"]);
+    let path = "/queues/%2F/plain/messages?header=kind:a";
+    assert_eq!(managed.ask(Some(("bob", "secret")), "GET", path, "").status, 401);
+}
+
 /// A dead letter is shown with its history; a node that does not lead the queue shows its messages, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_node_shows_the_messages_of_a_queue() {
@@ -134,6 +273,15 @@ async fn any_node_shows_the_messages_of_a_queue() {
         until("its dead letter is shown", || look("dead")["payload"] == "bad");
         let death = look("dead")["dead_letter_history"][0].clone();
         assert_eq!((&death["queue"], &death["reason"]), (&json!("jobs"), &json!("rejected")));
+    }
+    publish_numbers(&mut client, "jobs", 0..30).await;
+    for node in &nodes {
+        let look = |query: &str| {
+            node.done("GET", &format!("/queues/%2F/jobs/messages?{query}"), &Value::Null)
+        };
+        assert_found_by_time(look);
+        assert_eq!(texts(&look("from=last&count=2"), "payload"), ["28", "29"]);
+        assert_eq!(texts(&look("header=number:7"), "payload"), ["7"]);
     }
     let got = client.get("jobs", true).await.unwrap().unwrap();
     assert_eq!((&got.body[..], got.redelivered), (&b"fine"[..], false));
