@@ -119,7 +119,11 @@ pub(crate) fn of_companion(address: &str, rest: bool) -> Event {
 
 /// Dead letters that are sent on from a queue.
 pub(crate) fn of_retry(plan: &Plan) -> Event {
-    Event::new("queue.retried", cut(&plan.vhost), cut(&plan.queue))
+    let event = Event::new("queue.retried", cut(&plan.vhost), cut(&plan.queue));
+    match &plan.edit {
+        None => event,
+        Some(_) => event.with(Arguments::new().with("edited", Value::Bool(true))),
+    }
 }
 
 /// A deployment that somebody tells of.

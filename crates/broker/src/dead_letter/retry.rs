@@ -9,10 +9,11 @@
 //!
 //! A retry holds each message while it carries it, so nobody else gets it. The message is let go of once all its targets
 //! have it in their logs, as with the dead-letter worker: a crash in between leaves it in both places, and never in none.
-//! What cannot be sent on is given back as if nobody had taken it. How a message is rewritten and routed is the
+//! What cannot be sent on is given back as if nobody had taken it. One message may be mended on its way (`edit`). How a message is rewritten and routed is the
 //! dead-letter worker's (`rewrite`, `route`), and so is the way into logs (`outgoing`). It is a core: its shell is
 //! `io::retry`.
 
+mod edit;
 mod looking;
 mod plan;
 mod progress;
@@ -25,9 +26,10 @@ use std::time::Duration;
 use cluster::{Alarms, Answer, Delivery, PeekedMessage, Request, Ticket};
 use machine::{Catalog, ConsumerId, Messages, Outcome, Position, QueueId, Ranges, SessionId};
 
+pub use self::edit::Edit;
 pub use self::plan::{Filter, Plan, To, Which};
 pub use self::progress::{Progress, State, Stays};
-pub use super::limits::{RETRIES_MAX, RETRY_RATE_MAX};
+pub use super::limits::{LETTER_HEADERS_BYTES_MAX, RETRIES_MAX, RETRY_RATE_MAX};
 
 use self::looking::{Found, Looking};
 use super::limits::{RETRY, RETRY_BURST, RETRY_BYTES_MAX, RETRY_MESSAGES_MAX};
@@ -107,6 +109,8 @@ impl Retrier {
         alarms: Alarms,
         append_bytes: usize,
     ) -> Self {
+        let is_one = matches!(&plan.which, Which::At(places) if places.len() == 1);
+        assert!(plan.edit.is_none() || is_one, "several messages would become the same");
         let rights = plan.grant.clone().map_or(Rights::Catalog, Rights::Token);
         Self {
             rights,
@@ -341,7 +345,8 @@ impl Retrier {
             }
             Ok((exchange, key)) => {
                 self.last += 1;
-                taken.waits_for = self.store(self.last, body);
+                let payload = self.plan.edit.as_ref().and_then(|edit| edit.payload.clone());
+                taken.waits_for = self.store(self.last, payload.as_deref().unwrap_or(body));
                 if planted::is("retry_settled_first") {
                     self.let_go(&taken, Outcome::Done);
                 }
@@ -358,7 +363,7 @@ impl Retrier {
         catalog: &Catalog,
         head: &[u8],
     ) -> Result<(String, String), Stays> {
-        let Plan { vhost, queue, to, retries_max, user, .. } = &self.plan;
+        let Plan { vhost, queue, to, retries_max, user, edit, .. } = &self.plan;
         let Story { death, retries } = Story::of(head, queue);
         if retries_max.is_some_and(|max| retries >= max) {
             return Err(Stays::TooOften);
@@ -376,6 +381,8 @@ impl Retrier {
         let retries = i64::from(retries.saturating_add(1));
         let time_ms = self.began_ms + u64::try_from(now.as_millis()).unwrap_or(0);
         let chance = self.last.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let edited = edit.as_ref().map(|edit| edit.head(head, user));
+        let head = edited.as_deref().unwrap_or(head);
         let fate = {
             let place = (exchange.as_str(), key.as_str());
             let origin = Origin::of_retry(catalog, &self.source, place, retries);

@@ -22,6 +22,11 @@ const FIRST_EXCHANGE: &str = "x-first-death-exchange";
 /// How often operators have sent a message on from a queue with dead letters.
 pub(super) const RETRIES: &str = "x-millrace-retries";
 
+/// Whether a header of this name is the broker's record of what became of a message.
+pub(super) fn is_record(name: &str) -> bool {
+    [X_DEATH, FIRST_REASON, FIRST_QUEUE, FIRST_EXCHANGE, RETRIES].contains(&name)
+}
+
 /// What routing has to know of a dead letter.
 #[derive(Debug, Default)]
 pub(crate) struct Letter<'m> {

@@ -143,6 +143,11 @@ impl Broker {
         self.tokens.as_deref()
     }
 
+    /// Bytes that a message may have.
+    pub fn message_bytes_max(&self) -> u64 {
+        self.config.message_bytes_max
+    }
+
     /// Totals of the connections since the node started.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics

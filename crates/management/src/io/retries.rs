@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use broker::dead_letter::retry::{Plan, Progress, RETRIES_MAX, State};
 use broker::io::retry;
+use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -36,6 +37,13 @@ pub(super) async fn start(api: &Api, plan: Plan) -> Result<Reply, Problem> {
 }
 
 fn begin(api: &Api, plan: Plan) -> Result<(u64, watch::Receiver<Progress>), Problem> {
+    let payload = plan.edit.as_ref().and_then(|edit| edit.payload.as_ref());
+    let (bytes, bytes_max) = (payload.map_or(0, Bytes::len), api.0.broker.message_bytes_max());
+    if bytes as u64 > bytes_max {
+        return Err(Problem::bad(format!(
+            "payload has {bytes} bytes, and a message may have {bytes_max}"
+        )));
+    }
     let mut registry = lock(api);
     if registry.running() >= RETRIES_MAX {
         return Err(Problem::bad(format!(

@@ -52,19 +52,23 @@ pub(super) fn publish(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let exchange = exchanges::name(asked, "exchange");
     view.catalog.exchange(asked.vhost(), &exchange).ok_or(Problem::NotFound)?;
     let body = asked.object()?;
-    let payload = body.needed("payload")?;
-    let payload = match body.needed("payload_encoding")? {
-        "string" => Bytes::copy_from_slice(payload.as_bytes()),
-        "base64" => {
-            let decoded = STANDARD.decode(payload);
-            decoded.map_err(|_| Problem::bad("payload is not base64"))?.into()
-        }
-        other => return Err(Problem::bad(format!("unknown payload_encoding '{other}'"))),
-    };
+    let payload = payload(body.needed("payload")?, body.needed("payload_encoding")?)?;
     let properties = properties(&body.object("properties")?, &asked.user)?;
     let key = body.needed_short("routing_key")?.to_owned();
     let step = Step::Publish(Publish { exchange, key, properties, payload });
     Ok(Work::Client { vhost: asked.vhost().to_owned(), step, reply: Reply::done() })
+}
+
+/// What is in a message that is written so.
+pub(super) fn payload(text: &str, encoding: &str) -> Result<Bytes, Problem> {
+    match encoding {
+        "string" => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        "base64" => {
+            let decoded = STANDARD.decode(text);
+            Ok(decoded.map_err(|_| Problem::bad("payload is not base64"))?.into())
+        }
+        other => Err(Problem::bad(format!("unknown payload_encoding '{other}'"))),
+    }
 }
 
 /// Properties as on the wire.

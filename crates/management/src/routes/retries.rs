@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use broker::dead_letter::retry::{Filter, Plan, Progress, RETRY_RATE_MAX, State, Stays, To, Which};
+use amqp::TableRef;
+use broker::dead_letter::retry::{
+    Edit, Filter, LETTER_HEADERS_BYTES_MAX, Plan, Progress, RETRY_RATE_MAX, State, Stays, To, Which,
+};
 use bytes::Bytes;
 use cluster::limits::SOUGHT_BYTES_MAX;
 use machine::Version;
 use serde_json::{Map, Value, json};
 
+use super::messages::payload;
 use super::peek::position;
 use crate::access::{self, Named, Need};
-use crate::asked::{Asked, Body};
+use crate::arguments;
+use crate::asked::{Asked, Body, missing};
 use crate::limits::RETRIED_POSITIONS_MAX;
 use crate::node::View;
 use crate::page::Shape;
@@ -33,15 +38,18 @@ pub(super) fn start(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     }
     let body = asked.object()?;
     refuse_unknown(&body)?;
+    let which = which(&body)?;
+    let edit = edit(&body, &which)?;
     let plan = Plan {
         vhost: queue.vhost.clone(),
         queue: queue.name.clone(),
         place: (queue.group, queue.id),
         to: target(&body)?,
-        which: which(&body)?,
+        which,
         count_max: bounded(&body, "limit", u64::MAX)?.unwrap_or(u64::MAX),
         rate: bounded(&body, "rate", RETRY_RATE_MAX.into())?.map(|rate| rate as u32),
         retries_max: bounded(&body, "max_retries", u32::MAX.into())?.map(|count| count as u32),
+        edit,
         is_dry: body.flag("dry_run", false)?,
         user: asked.user.clone(),
         grant: asked.grant.clone(),
@@ -71,6 +79,9 @@ fn refuse_unknown(body: &Body) -> Result<(), Problem> {
         "limit",
         "rate",
         "max_retries",
+        "payload",
+        "payload_encoding",
+        "headers",
         "dry_run",
     ];
     match body.0.keys().find(|name| !known.contains(&name.as_str())) {
@@ -146,6 +157,43 @@ fn which(body: &Body) -> Result<Which, Problem> {
     Ok(Which::At(positions.iter().map(read).collect::<Result<_, _>>()?))
 }
 
+/// What one message is sent on with instead of its own.
+fn edit(body: &Body, which: &Which) -> Result<Option<Edit>, Problem> {
+    let fields = ["payload", "payload_encoding", "headers"];
+    if fields.iter().all(|name| body.find(name).is_none()) {
+        return Ok(None);
+    }
+    let is_one = matches!(which, Which::At(positions) if positions.len() == 1);
+    if !is_one {
+        let why = "payload and headers are for one message: with them, positions names one";
+        return Err(Problem::bad(why));
+    }
+    let encoding = body.text("payload_encoding")?;
+    let payload = match body.text("payload")? {
+        None if encoding.is_some() => return Err(missing("payload")),
+        None => None,
+        Some(text) => Some(payload(text, encoding.unwrap_or("string"))?),
+    };
+    let headers = match body.find("headers") {
+        None => None,
+        Some(_) => Some(headers(&body.object("headers")?)?),
+    };
+    Ok(Some(Edit { payload, headers }))
+}
+
+/// Headers as on the wire, as many as may be sent on.
+fn headers(fields: &Map<String, Value>) -> Result<Bytes, Problem> {
+    let raw = arguments::table(fields)?.to_bytes();
+    TableRef::validate(&raw).map_err(|error| Problem::bad(error.to_string()))?;
+    match raw.len() > LETTER_HEADERS_BYTES_MAX {
+        true => Err(Problem::bad(format!(
+            "headers should have at most {LETTER_HEADERS_BYTES_MAX} bytes, and they have {}",
+            raw.len()
+        ))),
+        false => Ok(raw.into()),
+    }
+}
+
 /// Retries of all nodes, as far as the user sees their vhosts.
 pub(super) fn list(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let (vhosts, shape) = (seen(view, asked)?, Shape::of(asked)?);
@@ -189,6 +237,11 @@ pub(crate) fn planned(plan: &Plan) -> Map<String, Value> {
             "died_in": died_in,
         }),
     };
+    let edited = plan.edit.as_ref().map(|edit| {
+        let parts = [("payload", edit.payload.is_some()), ("headers", edit.headers.is_some())];
+        let parts = parts.into_iter().filter_map(|(name, is_new)| is_new.then_some(name));
+        parts.collect::<Vec<_>>()
+    });
     let shown = json!({
         "vhost": plan.vhost,
         "queue": plan.queue,
@@ -199,6 +252,7 @@ pub(crate) fn planned(plan: &Plan) -> Map<String, Value> {
         "limit": (plan.count_max < u64::MAX).then_some(plan.count_max),
         "rate": plan.rate,
         "max_retries": plan.retries_max,
+        "edited": edited.unwrap_or_default(),
     });
     match shown {
         Value::Object(fields) => fields,
@@ -254,5 +308,62 @@ fn reason_of(why: Stays) -> (&'static str, &'static str) {
         }
         Stays::SameQueue => ("same_queue", "its target leads back to the queue that it lies in"),
         Stays::NotAllowed => ("not_allowed", "the user may not publish to its target"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machine::Position;
+
+    use super::*;
+
+    fn edited(body: Value) -> Result<Option<Edit>, Problem> {
+        let Value::Object(fields) = body else { panic!("an object") };
+        let body = Body(fields);
+        refuse_unknown(&body)?;
+        edit(&body, &which(&body)?)
+    }
+
+    #[test]
+    fn one_message_may_be_mended() {
+        let one = |mut body: Value| {
+            body["positions"] = json!(["7"]);
+            edited(body)
+        };
+        assert_eq!(one(json!({})), Ok(None));
+        let payload = |payload: &[u8]| Some(Bytes::copy_from_slice(payload));
+        let text = Edit { payload: payload(b"new"), headers: None };
+        assert_eq!(one(json!({ "payload": "new" })), Ok(Some(text)));
+        let bytes = Edit { payload: payload(b"\xff"), headers: None };
+        let told = json!({ "payload": "/w==", "payload_encoding": "base64" });
+        assert_eq!(one(told), Ok(Some(bytes)));
+        let none = Edit { payload: payload(b""), headers: payload(b"") };
+        assert_eq!(one(json!({ "payload": "", "headers": {} })), Ok(Some(none)));
+        let long = "x".repeat(LETTER_HEADERS_BYTES_MAX);
+        for wrong in [
+            json!({ "payload": 7 }),
+            json!({ "payload": "?", "payload_encoding": "base64" }),
+            json!({ "payload": "a", "payload_encoding": "hex" }),
+            json!({ "payload_encoding": "string" }),
+            json!({ "headers": "a" }),
+            json!({ "headers": { "long": long } }),
+        ] {
+            assert!(matches!(one(wrong.clone()), Err(Problem::Bad(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn several_messages_are_not_mended_together() {
+        for which in [json!({ "positions": ["7", "8"] }), json!({ "positions": [] }), json!({})] {
+            for (name, value) in [("payload", json!("a")), ("headers", json!({}))] {
+                let mut body = which.clone();
+                body[name] = value;
+                let Err(Problem::Bad(why)) = edited(body) else { panic!("{which} {name}") };
+                assert!(why.contains("positions names one"), "{why}");
+            }
+        }
+        let at = |seq| Position { priority: 0, seq };
+        let Value::Object(fields) = json!({ "positions": ["7", "8"] }) else { unreachable!() };
+        assert_eq!(which(&Body(fields)), Ok(Which::At(vec![at(7), at(8)])));
     }
 }

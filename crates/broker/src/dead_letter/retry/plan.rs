@@ -7,6 +7,7 @@ use machine::{GroupId, Position, QueueId};
 use oauth::Grant;
 
 use super::super::story::Story;
+use super::edit::Edit;
 
 /// Which messages of a queue go where, and by whose rights.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Plan {
     pub rate: Option<u32>,
     /// What has been sent on so often stays.
     pub retries_max: Option<u32>,
+    /// What the message is sent on with; only if `which` names one place.
+    pub edit: Option<Edit>,
     /// Nothing is sent on: it is only said what would be.
     pub is_dry: bool,
     pub user: String,

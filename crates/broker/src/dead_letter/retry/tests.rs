@@ -12,7 +12,7 @@ use machine::{
 };
 
 use super::super::limits;
-use super::{Filter, Input, Plan, Retrier, State, Stays, Story, To, Which};
+use super::{Edit, Filter, Input, Plan, Retrier, State, Stays, Story, To, Which};
 use crate::limits::APPEND_BYTES;
 use crate::stored::{destination_texts, split_head, write_head};
 
@@ -67,6 +67,7 @@ fn plan(to: To, which: Which) -> Plan {
         count_max: u64::MAX,
         rate: None,
         retries_max: None,
+        edit: None,
         is_dry: false,
         user: "guest".to_owned(),
         grant: None,
@@ -308,6 +309,61 @@ fn a_retry_is_told_like_a_refusal_and_counted() {
     assert_eq!(Story::of(&sent, "dead").retries, 2);
     let refused = world.retrier.judge(Duration::ZERO, &world.catalog, &sent);
     assert_eq!(refused, Err(Stays::TooOften));
+}
+
+/// The headers of a stored message, in JSON-like words.
+fn headers(head: &[u8]) -> FieldTable {
+    let (_, raw) = split_head(head).unwrap();
+    Properties::decode(raw).unwrap().headers.unwrap().to_table()
+}
+
+#[test]
+fn one_message_is_mended_and_its_record_of_deaths_stays() {
+    let text = |text: &str| FieldValue::LongStr(text.as_bytes().to_vec());
+    let mut new = FieldTable::new();
+    new.insert("kind", text("letter"));
+    new.insert("x-death", text("never"));
+    let (payload, new) = (Bytes::from_static(b"mended"), new.to_bytes().freeze());
+    let edit = Some(Edit { payload: Some(payload), headers: Some(new) });
+    let which = Which::At(vec![Position { priority: 0, seq: 2 }]);
+    let messages = vec![(plain(), "a"), (died_in("one", "", "one"), "b")];
+    let mut world = World::new(Plan { edit, ..plan(To::Queue, which) }, messages);
+    world.carry();
+    let bodies: Vec<&str> = world.stored.iter().map(|stored| stored.3.as_str()).collect();
+    assert_eq!((bodies, world.stored[0].1.as_str()), (vec!["mended"], "one"));
+    assert_eq!(world.settled.len(), 1);
+    assert_eq!((world.settled[0].0, world.settled[0].1.contains(2)), (Outcome::Done, true));
+    let sent = world.retrier.forwarded.head.clone();
+    let names: Vec<String> = headers(&sent).0.into_iter().map(|(name, _)| name).collect();
+    let first = ["x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"];
+    let told = |name: &String| !first.contains(&name.as_str());
+    let names: Vec<String> = names.into_iter().filter(told).collect();
+    assert_eq!(names, ["kind", "x-death", "x-millrace-retries"]);
+    let FieldValue::Array(deaths) =
+        &headers(&sent).0.into_iter().find(|it| it.0 == "x-death").unwrap().1
+    else {
+        panic!("no deaths")
+    };
+    assert_eq!(deaths.len(), 2, "in one, and here");
+}
+
+#[test]
+fn what_is_mended_does_not_say_that_its_publisher_wrote_it() {
+    let properties = |user_id| Properties {
+        user_id: Some(user_id),
+        message_id: Some("seven"),
+        ..Properties::default()
+    };
+    let edit = Edit { payload: Some(Bytes::from_static(b"mended")), headers: None };
+    for (named, left) in [("ann", None), ("guest", Some("guest"))] {
+        let mut head = BytesMut::new();
+        write_head("", "dead", &properties(named), &mut head);
+        let edited = edit.head(&head, "guest");
+        let (destination, raw) = split_head(&edited).unwrap();
+        assert_eq!(destination_texts(destination), ("", "dead"));
+        let properties = Properties::decode(raw).unwrap();
+        assert_eq!((properties.user_id, properties.message_id), (left, Some("seven")));
+    }
 }
 
 #[test]
