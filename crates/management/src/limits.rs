@@ -105,6 +105,13 @@ pub const DEATHS_WAIT: Duration = Duration::from_secs(5);
 /// Groups of dead letters, by queue and reason, that are told apart.
 pub const DEATHS_GROUPS_MAX: usize = 100;
 
+/// The same of all queues together, within the same time: queues, messages and groups; and how many queues are looked at at
+/// a time, a page of messages each.
+pub const DEATHS_QUEUES_MAX: usize = 500;
+pub const DEATHS_EVERYWHERE_SEEN_MAX: u64 = 50_000;
+pub const DEATHS_EVERYWHERE_GROUPS_MAX: usize = 1_000;
+pub const DEATHS_AT_ONCE: usize = 4;
+
 /// Of those who hold shown messages so many are asked for who they are.
 pub const HOLDERS_MAX: usize = 20;
 

@@ -241,6 +241,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post("/millrace/queues/{vhost}/{queue}/retry", Need::Vhost, retries::start),
     get("/millrace/queues/{vhost}/{queue}/dead-letters", Need::Visible, dead_letters::deaths),
     get("/millrace/dead-letter-queues", Need::User, dead_letters::queues),
+    get("/millrace/dead-letters", Need::User, dead_letters::everywhere),
     get("/millrace/retries", Need::User, retries::list),
     get("/millrace/retries/{retry}", Need::User, retries::one),
     delete("/millrace/retries/{retry}", Need::User, retries::stop),

@@ -77,6 +77,8 @@ pub(crate) enum Work {
     DeleteVhost { name: String, groups: Vec<GroupId> },
     /// Messages of a queue are counted by where they died, and why.
     Deaths(Deaths),
+    /// The same of several queues, in one list. `is_cut`: of more than these.
+    DeathsEverywhere { queues: Vec<Deaths>, is_cut: bool },
     /// Dead letters are sent on.
     Retry(Box<Plan>),
     /// Retries of all nodes in these vhosts are shown, or one is stopped.
@@ -306,6 +308,7 @@ pub(crate) enum LockStep {
 pub(crate) struct Deaths {
     pub(crate) place: (GroupId, QueueId),
     /// The queue that they lie in.
+    pub(crate) vhost: String,
     pub(crate) name: String,
 }
 

@@ -96,6 +96,9 @@ pub(super) async fn perform(
             Ok(Reply::done())
         }
         Work::Deaths(wanted) => deaths::deaths(api, wanted).await,
+        Work::DeathsEverywhere { queues, is_cut } => {
+            Ok(deaths::everywhere(api, queues, is_cut).await)
+        }
         Work::Retry(plan) => {
             let event = (!plan.is_dry).then(|| audit::of_retry(&plan));
             let reply = retries::start(api, *plan).await?;

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::dead_letter::Story;
-use machine::{Destination, Queue, Vhost};
+use machine::{Destination, GroupId, Queue, QueueId, Vhost};
 use serde_json::{Value, json};
 
 use crate::access;
 use crate::asked::Asked;
-use crate::limits::{DEATHS_GROUPS_MAX, NAME_BYTES_MAX};
+use crate::limits::{
+    DEATHS_EVERYWHERE_GROUPS_MAX, DEATHS_GROUPS_MAX, DEATHS_QUEUES_MAX, NAME_BYTES_MAX,
+};
 use crate::node::View;
 use crate::reply::Problem;
 use crate::work::{Deaths, Work};
@@ -45,7 +47,22 @@ fn targets(vhost: &Vhost) -> Vec<&Queue> {
 /// Dead letters of a queue, by where they died and why.
 pub(super) fn deaths(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
     let queue = view.catalog.queue(asked.vhost(), asked.part("queue")).ok_or(Problem::NotFound)?;
-    Ok(Work::Deaths(Deaths { place: (queue.group, queue.id), name: queue.name.clone() }))
+    Ok(Work::Deaths(deaths_of(queue, (queue.group, queue.id))))
+}
+
+fn deaths_of(queue: &Queue, place: (GroupId, QueueId)) -> Deaths {
+    Deaths { place, vhost: queue.vhost.clone(), name: queue.name.clone() }
+}
+
+/// Dead letters of all queues that the user sees, by the queue that they lie in, where they died and why.
+pub(super) fn everywhere(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    let user = asked.who(view.catalog)?;
+    let seen = view.catalog.vhosts().filter(|vhost| access::sees(user, vhost.name()));
+    let mut queues = seen
+        .flat_map(targets)
+        .flat_map(|queue| queue.partitions().map(move |it| deaths_of(queue, (it.group, it.queue))));
+    let first: Vec<Deaths> = queues.by_ref().take(DEATHS_QUEUES_MAX).collect();
+    Ok(Work::DeathsEverywhere { queues: first, is_cut: queues.next().is_some() })
 }
 
 /// Messages of a queue, by the queue that they died in last, and the reason.
@@ -121,7 +138,145 @@ impl Summary {
     }
 }
 
+/// Dead letters of several queues, by where they lie, the queue that they died in last, and the reason.
+#[derive(Debug, Default)]
+pub(crate) struct Everywhere {
+    seen: u64,
+    groups: BTreeMap<Grave, Ages>,
+    /// Some are in groups for which there is no room.
+    is_full: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grave {
+    vhost: String,
+    queue: String,
+    /// Empty: the messages do not say.
+    died_in: String,
+    reason: String,
+}
+
+/// How many messages a group has, and when they died.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ages {
+    messages: u64,
+    oldest_ms: Option<u64>,
+    newest_ms: Option<u64>,
+}
+
+impl Everywhere {
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// One message more of a queue. It died when it says so, or at the latest when it came there.
+    pub(crate) fn add(&mut self, of: &Deaths, story: &Story, enqueued_ms: Option<u64>) {
+        self.seen += 1;
+        let death = story.death.as_ref();
+        let grave = Grave {
+            vhost: of.vhost.clone(),
+            queue: of.name.clone(),
+            died_in: death.map_or("", |death| short(&death.queue)).to_owned(),
+            reason: death.map_or("", |death| short(&death.reason)).to_owned(),
+        };
+        if self.groups.len() >= DEATHS_EVERYWHERE_GROUPS_MAX && !self.groups.contains_key(&grave) {
+            self.is_full = true;
+            return;
+        }
+        let told_s = death.map(|death| death.time_s).filter(|time_s| *time_s > 0);
+        let died_ms = told_s.map(|time_s| time_s.saturating_mul(1000)).or(enqueued_ms);
+        let ages = self.groups.entry(grave).or_default();
+        ages.messages += 1;
+        ages.oldest_ms = ages.oldest_ms.into_iter().chain(died_ms).min();
+        ages.newest_ms = ages.newest_ms.into_iter().chain(died_ms).max();
+    }
+
+    /// `is_whole`: all messages of all queues were looked at.
+    pub(crate) fn shown(&self, is_whole: bool) -> Value {
+        let mut groups: Vec<_> = self.groups.iter().collect();
+        groups.sort_by_key(|(grave, ages)| (std::cmp::Reverse(ages.messages), *grave));
+        let told = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let shown = groups.into_iter().map(|(grave, ages)| {
+            json!({
+                "vhost": grave.vhost,
+                "queue": grave.queue,
+                "reason": told(&grave.reason),
+                "died_in": told(&grave.died_in),
+                "messages": ages.messages,
+                "oldest_at": ages.oldest_ms,
+                "newest_at": ages.newest_ms,
+            })
+        });
+        let is_complete = is_whole && !self.is_full;
+        json!({ "groups": shown.collect::<Vec<_>>(), "complete": is_complete })
+    }
+}
+
 /// A text of a message's headers, which may be anything.
 fn short(text: &str) -> &str {
     &text[..text.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::dead_letter::ToldDeath;
+
+    use super::*;
+
+    fn story(queue: &str, reason: &str, time_s: u64) -> Story {
+        let (exchange, key) = (String::new(), queue.to_owned());
+        let (queue, reason) = (queue.to_owned(), reason.to_owned());
+        let death = ToldDeath { queue, reason, exchange, key, count: 1, time_s };
+        Story { death: Some(death), retries: 0 }
+    }
+
+    fn of(vhost: &str, name: &str) -> Deaths {
+        let place = (GroupId(1), QueueId(1));
+        Deaths { place, vhost: vhost.to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn groups_of_all_queues_are_in_the_order_of_their_messages_with_their_ages() {
+        let mut all = Everywhere::default();
+        let (dead, other) = (of("/", "dead"), of("shop", "dead"));
+        all.add(&dead, &story("jobs", "expired", 7), Some(1));
+        all.add(&dead, &story("jobs", "rejected", 7), Some(1));
+        all.add(&dead, &story("jobs", "rejected", 5), None);
+        all.add(&other, &story("jobs", "rejected", 0), Some(9_001));
+        all.add(&other, &story("jobs", "rejected", 9), Some(1));
+        all.add(&other, &story("jobs", "rejected", 0), None);
+        all.add(&dead, &Story::default(), None);
+        let shown = all.shown(true);
+        let row = |vhost: &str, reason: &str, messages: u64, ages: [u64; 2]| {
+            json!({
+                "vhost": vhost, "queue": "dead", "reason": reason, "died_in": "jobs",
+                "messages": messages, "oldest_at": ages[0], "newest_at": ages[1],
+            })
+        };
+        let groups = shown["groups"].as_array().unwrap();
+        assert_eq!(groups[0], row("shop", "rejected", 3, [9_000, 9_001]));
+        assert_eq!(groups[1], row("/", "rejected", 2, [5_000, 7_000]));
+        assert_eq!(groups[3], row("/", "expired", 1, [7_000, 7_000]));
+        let untold = &groups[2];
+        let fields = ["reason", "died_in", "oldest_at", "newest_at"];
+        assert!(fields.iter().all(|name| untold[name].is_null()), "{untold}");
+        assert_eq!((&untold["messages"], groups.len()), (&json!(1), 4));
+        assert_eq!(shown["complete"], true);
+        assert_eq!(all.shown(false)["complete"], false);
+    }
+
+    #[test]
+    fn groups_without_room_are_said_to_be_missing() {
+        let mut all = Everywhere::default();
+        for number in 0..DEATHS_EVERYWHERE_GROUPS_MAX {
+            all.add(&of("/", "dead"), &story(&number.to_string(), "rejected", 1), None);
+        }
+        assert_eq!(all.shown(true)["complete"], true);
+        all.add(&of("/", "dead"), &story("0", "rejected", 1), None);
+        assert_eq!(all.shown(true)["complete"], true, "it has a group");
+        all.add(&of("/", "dead"), &story("one more", "rejected", 1), None);
+        let shown = all.shown(true);
+        assert_eq!(shown["complete"], false);
+        assert_eq!(shown["groups"].as_array().unwrap().len(), DEATHS_EVERYWHERE_GROUPS_MAX);
+    }
 }

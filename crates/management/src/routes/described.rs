@@ -372,6 +372,12 @@ pub(super) const DESCRIBED: &[Described] = &[
         &[],
     ),
     row("GET", "/millrace/dead-letter-queues", "queues that dead letters go to", QUEUES),
+    row(
+        "GET",
+        "/millrace/dead-letters",
+        "dead letters of all queues that one sees, by where they died, and why",
+        &[],
+    ),
     row("GET", "/millrace/retries", "retries of dead letters on all nodes", LIST),
     row("GET", "/millrace/retries/{retry}", "a retry", &[]),
     row("DELETE", "/millrace/retries/{retry}", "stop a retry", &[]),

@@ -120,6 +120,112 @@ async fn dead_letters_go_back_to_where_they_died_or_elsewhere() {
     }
 }
 
+/// A dead letter is mended and sent back in one step; the others stay as they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_mended_and_goes_back() {
+    let managed = Managed::start("management-retry-edit");
+    managed.done_at_last("PUT", "/cluster-name", &json!({ "name": "mended" }));
+    let mut client = with_dead_letters(&managed, 3).await;
+    let mended = json!({ "kind": "mended", "count": 7, "x-death": "never" });
+    let edit = json!({ "positions": ["2"], "payload": "new", "headers": mended });
+    let mut dry = edit.clone();
+    dry["dry_run"] = json!(true);
+    assert_eq!(retried(&managed, &dry)["sent"], 1);
+    until_ready(&mut client, "dead", 3).await;
+    let told = retried(&managed, &edit);
+    assert_eq!((&told["sent"], &told["stay"]), (&json!(1), &json!(0)), "{told}");
+    assert_eq!(told["edited"], json!(["payload", "headers"]));
+    let bytes = json!({ "positions": ["3"], "payload": "/w==", "payload_encoding": "base64" });
+    let told = retried(&managed, &bytes);
+    assert_eq!((&told["sent"], &told["edited"]), (&json!(1), &json!(["payload"])), "{told}");
+
+    let got = client.get("jobs", false).await.unwrap().unwrap();
+    assert_eq!((&got.body[..], got.redelivered), (&b"new"[..], false));
+    let properties = got.properties().unwrap();
+    assert_eq!(properties.delivery_mode, Some(2));
+    let headers = properties.headers.unwrap();
+    assert_eq!(headers.find("kind"), Some(amqp::ValueRef::LongStr(b"mended")));
+    assert_eq!(headers.find("count").and_then(|it| it.integer()), Some(7));
+    assert_eq!(headers.find("x-millrace-retries").and_then(|it| it.integer()), Some(1));
+    let Some(amqp::ValueRef::Array(deaths)) = headers.find("x-death") else { panic!("no deaths") };
+    assert_eq!(deaths.iter().count(), 2, "in jobs, and the retry");
+    let got = client.get("jobs", true).await.unwrap().unwrap();
+    assert_eq!(&got.body[..], b"\xff");
+    until_ready(&mut client, "dead", 1).await;
+    let left = managed.done("GET", "/queues/%2F/dead/messages", &Value::Null);
+    assert_eq!((&left["items"][0]["payload"], &left["items"][1]), (&json!("0"), &Value::Null));
+    let audited = managed.done("GET", "/millrace/audit?event=queue.retried", &Value::Null);
+    let edited: Vec<&Value> = match &audited {
+        Value::Array(events) => events.iter().map(|event| &event["details"]["edited"]).collect(),
+        other => panic!("{other}"),
+    };
+    assert_eq!(edited, [&json!(true), &json!(true)]);
+
+    let long = "x".repeat(17 << 20);
+    for (body, why) in [
+        (json!({ "payload": "a" }), "positions names one"),
+        (json!({ "positions": ["1", "2"], "headers": {} }), "positions names one"),
+        (json!({ "positions": ["1"], "payload": "a", "payload_encoding": "hex" }), "encoding"),
+        (json!({ "positions": ["1"], "payload": long }), "a message may have"),
+    ] {
+        let answer = managed.guest("POST", RETRY, &body);
+        assert_eq!(answer.status, 400, "{why}: {}", answer.body);
+        let reason = answer.body["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{why}: {reason}");
+    }
+    until_ready(&mut client, "dead", 1).await;
+}
+
+/// One list tells of the dead letters of all queues whose vhosts the user sees.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_of_all_queues_are_told_in_one_list() {
+    let managed = Managed::start("management-dead-letters");
+    let mut client = with_dead_letters(&managed, 4).await;
+    managed.done("PUT", "/vhosts/shop", &json!({}));
+    let mut shop = managed.connect("guest", "guest", "shop").await.unwrap();
+    shop.declare_queue(&QueueSpec::durable("lost")).await.unwrap();
+    shop.declare_queue(&QueueSpec::durable("plain")).await.unwrap();
+    let ttl = ("x-message-ttl", amqp::FieldValue::I32(1));
+    shop.declare_queue(&to("orders", "lost", &[ttl])).await.unwrap();
+    for _ in 0..6 {
+        for queue in ["orders", "plain"] {
+            let properties = amqp::Properties::default();
+            shop.publish(Address::queue(queue), &properties, b"order").await.unwrap();
+        }
+    }
+    let properties = amqp::Properties::default();
+    shop.publish(Address::queue("lost"), &properties, b"no death").await.unwrap();
+    until_ready(&mut shop, "lost", 7).await;
+
+    let ask = |user: &str| managed.ask(Some((user, "secret")), "GET", "/millrace/dead-letters", "");
+    let told = managed.done("GET", "/millrace/dead-letters", &Value::Null);
+    assert_eq!(told["complete"], true, "{told}");
+    let words = |told: &Value| -> Vec<String> {
+        let groups = told["groups"].as_array().unwrap().iter();
+        let word = |group: &Value, name: &str| group[name].as_str().unwrap_or("-").to_owned();
+        let names = ["vhost", "queue", "reason", "died_in"];
+        let line = |group: &Value| {
+            let words: Vec<String> = names.iter().map(|name| word(group, name)).collect();
+            format!("{} {}", words.join(" "), group["messages"])
+        };
+        groups.map(line).collect()
+    };
+    let (of_shop, of_jobs) = ("shop lost expired orders 6", "/ dead rejected jobs 4");
+    assert_eq!(words(&told), [of_shop, of_jobs, "shop lost - - 1"]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    for group in told["groups"].as_array().unwrap() {
+        let age = |name: &str| group[name].as_u64().unwrap();
+        assert!(age("oldest_at") <= age("newest_at"), "{group}");
+        assert!(age("oldest_at").abs_diff(now.as_millis() as u64) < 600_000, "{group}");
+    }
+    managed.make_user("ann", "management", &["%2F"]);
+    assert_eq!(words(&ask("ann").body), [of_jobs]);
+    managed.make_user("bob", "", &["%2F"]);
+    assert_eq!(ask("bob").status, 401);
+    client.delete_queue("dead").await.unwrap();
+    assert_eq!(words(&ask("ann").body), Vec::<String>::new());
+}
+
 /// Who may: to read from the queue, to publish where its messages go, and to look into messages for a text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_takes_the_rights_that_a_client_needs() {
