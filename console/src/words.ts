@@ -413,7 +413,14 @@ export const words = {
     binary: (base64: string) => `(binary) ${base64}`,
     one: (position: string, queue: string) => `Message ${position} of ${queue}`,
     form: "Show the payload as",
-    forms: { json: "JSON", text: "Text", messagepack: "MessagePack", hex: "Hex" },
+    forms: {
+      protobuf: "Protobuf",
+      json: "JSON",
+      text: "Text",
+      messagepack: "MessagePack",
+      hex: "Hex",
+    },
+    noDescriptor: "If this is Protobuf: bring its descriptor along, with the button Protobuf.",
     gzip: (bytes: string) => `unpacked from gzip: ${bytes}`,
     truncated: "The payload is cut.",
     about: "About the message",
@@ -437,6 +444,46 @@ export const words = {
       returns: "Came back",
       reason: "Died of",
     },
+  },
+  protobuf: {
+    button: "Protobuf…",
+    title: "Payloads in Protobuf",
+    text: "Bring descriptors along, and payloads are shown as JSON. The files stay in this browser: the node never gets them. A file comes from:",
+    snippet: "protoc --include_imports --descriptor_set_out=shop.binpb shop.proto",
+    files: "Files of descriptors",
+    none: "This browser has no file of descriptors yet.",
+    file: (bytes: string, types: number) => `${bytes}, ${counted(types, "type", "types")}`,
+    add: "Add a file",
+    bounds: (most: number, bytes: string) =>
+      `At most ${most} files with ${bytes} together. A file of the same name is replaced.`,
+    remove: "Remove",
+    removeOne: (name: string) => `Remove ${name}`,
+    kept: (name: string, types: number) =>
+      `${name} is kept in this browser, with ${counted(types, "type", "types")} of messages.`,
+    notRead: (name: string, why: string) =>
+      why === ""
+        ? `${name} is no set of descriptors. Make it with protoc --descriptor_set_out.`
+        : `${name} is no whole set of descriptors (${why}). Make it with protoc --include_imports --descriptor_set_out.`,
+    refused: {
+      files: (name: string) => `${name} is one file too many. Remove another one first.`,
+      bytes: (name: string) => `${name} is too large. Remove other files, or leave types out.`,
+    },
+    failed:
+      "What reads Protobuf cannot be loaded. Load the page again; if that does not help, remove the files.",
+    type: (queue: string) => `Type of the messages of ${queue}`,
+    typeHint: "Remembered in this browser.",
+    asNamed: "As each message says (property type, or a header)",
+    gone: (type: string) => `${type} (in no file)`,
+    noType:
+      "The message names no type that a file has, in its property type or in a header. Choose the type.",
+    notThere: (type: string) =>
+      `No file has the type ${type}. Add the file, or choose another type.`,
+    cut: "The payload is cut, so it cannot be read as Protobuf.",
+    fault: (type: string, why: string) => `The payload is no ${type}: ${why}.`,
+    readAs: (type: string) => `Read as ${type}.`,
+    unknown: (fields: number) =>
+      `${counted(fields, "field is", "fields are")} not in the type: the file may be older than the message, or the type another one.`,
+    copy: "Copy JSON",
   },
   publish: {
     title: "Publish a message",

@@ -1,6 +1,7 @@
 // What operators do, by mouse and by keyboard. Each flow throws if something is not as it should be.
 
 import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
 import {
@@ -11,6 +12,9 @@ import {
   withNodes,
   withQueues,
 } from "./mocks.mjs";
+
+/** A set of descriptors, as protoc writes it. */
+const SHOP = fileURLToPath(new URL("../unit/fixtures/shop.binpb", import.meta.url));
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -115,6 +119,48 @@ export const FLOWS = {
     await page.getByLabel("Header").fill("tenant: acme");
     await page.getByRole("button", { name: "Look", exact: true }).click();
     await page.getByText(/^1[56] messages, that is all$/).waitFor();
+  },
+
+  async "payloads in Protobuf are JSON once somebody brings their descriptor along"({
+    page,
+    open,
+  }) {
+    await open(queuePage("proto", "messages"));
+    await page.locator("tbody").getByText("(binary)").first().waitFor();
+    await page.getByRole("button", { name: "Protobuf…" }).click();
+    const dialog = page.getByRole("dialog");
+    const file = dialog.getByLabel(/^Add a file/);
+    const broken = { name: "shop.proto", mimeType: "text/plain", buffer: Buffer.from("syntax") };
+    await file.setInputFiles(broken);
+    await page.getByText(/^shop\.proto is no whole set of descriptors/).waitFor();
+    await page.getByRole("button", { name: "Dismiss" }).click();
+    await file.setInputFiles(SHOP);
+    await dialog.getByText("1,007 B, 3 types").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Close", exact: true }).last().click();
+    // One message names its type, the other one has it once it is chosen for the queue.
+    const read = page.locator("tbody").getByText('{"number":"9007199254740993","customer":"ann"');
+    await read.waitFor();
+    await page.reload();
+    await page.locator("tbody button.link").first().click();
+    await dialog.getByRole("button", { name: "Protobuf", exact: true }).click();
+    await dialog.getByText(/^The message names no type/).waitFor();
+    const type = dialog.getByRole("combobox", { name: /^Type of the messages of proto/ });
+    await type.selectOption("shop.Order.Line");
+    await dialog.getByText(/^The payload is no shop\.Order\.Line:/).waitFor();
+    await type.selectOption("shop.Order");
+    await dialog.getByText('"@type": "type.googleapis.com/shop.Cancelled"').waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.deepEqual(await inspect(page), []);
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => !location.search.includes("message="));
+    assert.equal(await read.count(), 2, "the list shows both");
+    await page.getByRole("button", { name: "Protobuf…" }).click();
+    await dialog.getByRole("button", { name: "Remove shop.binpb" }).click();
+    await dialog.getByText("This browser has no file of descriptors yet.").waitFor();
+    assert.equal(await read.count(), 0, "they are bytes again");
   },
 
   async "a queue is paused and goes on"({ page, open }) {

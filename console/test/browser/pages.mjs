@@ -12,6 +12,7 @@ export const PAGES = [
   queue("orders", "overview"),
   queue("orders", "messages"),
   of("/queue", { name: "orders", tab: "messages", message: "1" }),
+  queue("proto", "messages"),
   queue("orders", "consumers"),
   queue("orders", "settings"),
   queue("orders", "bindings"),

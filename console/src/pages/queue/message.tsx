@@ -15,6 +15,7 @@ import { template } from "../../ui/publish";
 import { words } from "../../words";
 import { HolderOf } from "../held/holder";
 import { messagesPath } from "./looked";
+import { ProtobufPayload, jsonOf, useProtobuf } from "./protobuf";
 
 const TEXTS = words.messagesTab;
 const { facts } = TEXTS;
@@ -42,7 +43,7 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
   };
   return (
     <Dialog title={TEXTS.one(message.position, name)} onClose={onClose} isWide>
-      <Content message={whole} />
+      <Content queue={queue} message={whole} />
       <h3>{TEXTS.about}</h3>
       <Facts of={factsOf(whole)} />
       {whole.holder && <HolderOf holder={whole.holder} isWhole />}
@@ -97,19 +98,28 @@ function usePayload({ payload, payload_encoding }: Message): Payload | undefined
   return known;
 }
 
-function Content({ message }: { message: Message }) {
+/** How a payload is shown: what the bytes say of themselves, or by a type that somebody brought along. */
+type Shown = Form | "protobuf";
+
+function Content({ queue, message }: { queue: Queue; message: Message }) {
   const payload = usePayload(message);
-  const [chosen, setChosen] = useState<Form | undefined>(undefined);
+  const [chosen, setChosen] = useState<Shown | undefined>(undefined);
+  const protobuf = useProtobuf(queue);
   if (!payload) return null;
-  const forms = formsOf(payload.bytes);
-  const form = chosen !== undefined && forms.includes(chosen) ? chosen : (forms[0] ?? "hex");
+  const told = protobuf.tell(message, payload.bytes);
+  const others: Shown[] = formsOf(payload.bytes);
+  const isRead = jsonOf(told) !== undefined;
+  const forms: Shown[] = isRead ? ["protobuf", ...others] : [...others, "protobuf"];
+  const offered = protobuf.reader ? forms : others;
+  const form = chosen !== undefined && offered.includes(chosen) ? chosen : (offered[0] ?? "hex");
+  const mayBeProtobuf = !protobuf.reader && message.payload_encoding === "base64";
   return (
     <>
       <div class="under-head">
         <Choice
           label={TEXTS.form}
           value={form}
-          options={forms.map((it) => [it, TEXTS.forms[it]])}
+          options={offered.map((it) => [it, TEXTS.forms[it]])}
           onChoose={setChosen}
         />
         <span class="dim">{format.bytes(message.payload_bytes)}</span>
@@ -117,10 +127,15 @@ function Content({ message }: { message: Message }) {
           <span class="dim">{TEXTS.gzip(format.bytes(payload.bytes.length))}</span>
         )}
         {message.truncated && <span class="dim">{TEXTS.truncated}</span>}
+        {mayBeProtobuf && <span class="dim">{TEXTS.noDescriptor}</span>}
       </div>
-      <pre class="payload" tabIndex={0} aria-label={heads.payload}>
-        {shownAs(form, payload.bytes)}
-      </pre>
+      {form === "protobuf" && protobuf.reader && told ? (
+        <ProtobufPayload queue={queue} reader={protobuf.reader} message={message} told={told} />
+      ) : (
+        <pre class="payload" tabIndex={0} aria-label={heads.payload}>
+          {form === "protobuf" ? "" : shownAs(form, payload.bytes)}
+        </pre>
+      )}
     </>
   );
 }

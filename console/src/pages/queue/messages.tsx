@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import * as format from "../../core/format";
+import { bytesOf } from "../../core/payload";
 import { said, show } from "../../core/place";
 import { role } from "../../core/session";
 import type { Message, Queue } from "../../types";
@@ -13,6 +14,7 @@ import { words } from "../../words";
 import { RetryDialog } from "../dead/retry";
 import { type Looked, type Sought, useLooked } from "./looked";
 import { MessageDialog } from "./message";
+import { type Protobuf, ProtobufButton, jsonOf, useProtobuf } from "./protobuf";
 
 const TEXTS = words.messagesTab;
 const { heads } = TEXTS;
@@ -48,8 +50,20 @@ const COLUMNS: readonly Column<Message>[] = [
     isNumber: true,
     isWide: true,
   },
-  { id: "payload", head: heads.payload, cell: (it) => <code class="preview">{preview(it)}</code> },
 ];
+
+function payloadColumn(protobuf: Protobuf): Column<Message> {
+  const cell = (it: Message) => <code class="preview">{decoded(it, protobuf) ?? preview(it)}</code>;
+  return { id: "payload", head: heads.payload, cell };
+}
+
+/** The beginning of its JSON, if it is read as Protobuf. */
+function decoded(message: Message, protobuf: Protobuf): string | undefined {
+  if (!protobuf.reader) return undefined;
+  const bytes = bytesOf(message.payload, message.payload_encoding);
+  const json = jsonOf(protobuf.tell(message, bytes));
+  return json === undefined ? undefined : JSON.stringify(json).slice(0, PREVIEW_LETTERS);
+}
 
 const PREVIEW_LETTERS = 160;
 
@@ -66,6 +80,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
   const [round, setRound] = useState(0);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [isRetrying, setRetrying] = useState(false);
+  const protobuf = useProtobuf(queue);
   const sought: Sought = {
     vhost: queue.vhost,
     name: queue.name,
@@ -93,6 +108,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
         >
           {TEXTS.save(chosen.length)}
         </button>
+        <ProtobufButton queue={queue} />
         {canRetry && (
           <button type="button" onClick={() => setRetrying(true)}>
             {TEXTS.retry(picked.length)}
@@ -102,7 +118,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
       {error !== undefined && <Failure error={error} reload={() => setRound(round + 1)} />}
       <Table
         label={TEXTS.title}
-        columns={COLUMNS}
+        columns={[...COLUMNS, payloadColumn(protobuf)]}
         rows={items}
         keyOf={(it) => it.position}
         isMain
