@@ -11,6 +11,7 @@ import {
   withMarks,
   withNodes,
   withQueues,
+  withRetry,
 } from "./mocks.mjs";
 
 /** A set of descriptors, as protoc writes it. */
@@ -161,6 +162,68 @@ export const FLOWS = {
     await dialog.getByRole("button", { name: "Remove shop.binpb" }).click();
     await dialog.getByText("This browser has no file of descriptors yet.").waitFor();
     assert.equal(await read.count(), 0, "they are bytes again");
+  },
+
+  async "where looking begins, and the header, are asked of the node and in the address"({
+    page,
+    open,
+  }) {
+    const asked = [];
+    page.on("request", (it) => {
+      if (it.url().includes("/orders/messages?")) asked.push(new URL(it.url()).searchParams);
+    });
+    await open(queuePage("orders", "messages"));
+    const begin = page.getByRole("combobox", { name: "Begin at" });
+    await begin.selectOption("last");
+    await page.getByLabel("Header").fill("tenant: acme");
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.waitForFunction(() => location.search.includes("position=last"));
+    await page.waitForTimeout(300);
+    assert.equal(asked.at(-1).get("from"), "last");
+    assert.equal(asked.at(-1).get("header"), "tenant:acme");
+    await begin.selectOption("time");
+    await page.getByLabel(/^Time, in/).fill("2026-11-29T12:00:00");
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.waitForFunction(() => location.search.includes("since=2026"));
+    await page.waitForTimeout(300);
+    const ms = await page.evaluate(() => new Date("2026-11-29T12:00:00").getTime());
+    assert.equal(asked.at(-1).get("from_time"), String(ms));
+    await page.reload();
+    await settled(page);
+    assert.equal(await page.getByLabel(/^Time, in/).inputValue(), "2026-11-29T12:00:00");
+  },
+
+  async "a dead letter is edited and sent back in one step"({ page, open }) {
+    const sent = await withRetry(page);
+    await open(queuePage("orders.dead", "messages"));
+    await page.locator("tbody button.link").first().click();
+    await page.getByRole("button", { name: "Edit and send back…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Payload", { exact: true }).fill("in time");
+    await dialog.getByRole("button", { name: "Where would it go?" }).click();
+    await dialog.getByText("1 message would be sent.").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Send back", exact: true }).click();
+    await page.getByText("The message was sent back.").waitFor();
+    const { positions, ...body } = sent.at(-1);
+    assert.equal(positions.length, 1);
+    const payload = { payload: "in time", payload_encoding: "string" };
+    assert.deepEqual(body, { to: "queue", ...payload, dry_run: false });
+  },
+
+  async "one pipeline of a worker is paused, and says by whom"({ page, open }) {
+    await withClients(page);
+    const asked = [];
+    await page.route("**/pause/push", (route) => {
+      asked.push(route.request().method());
+      return route.fulfill({ status: 204 });
+    });
+    await open("/companions");
+    await page.getByText(/^paused by ann for 6 min/).waitFor();
+    await page.getByRole("button", { name: "Pause push" }).click();
+    await page.getByText("push rests, once what it has begun is done.").waitFor();
+    assert.deepEqual(asked, ["PUT"]);
+    await page.getByRole("button", { name: "Resume mail" }).waitFor();
   },
 
   async "a queue is paused and goes on"({ page, open }) {

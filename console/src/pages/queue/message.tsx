@@ -5,7 +5,7 @@ import * as format from "../../core/format";
 import { go } from "../../core/place";
 import { bytesOf, formsOf, shownAs, unpacked, type Form, type Payload } from "../../core/payload";
 import { useQuery } from "../../core/query";
-import { role } from "../../core/session";
+import { mayPurge, role } from "../../core/session";
 import { withAsked } from "../../core/api";
 import type { Message, Messages, Queue } from "../../types";
 import { Dialog } from "../../ui/dialog";
@@ -13,6 +13,7 @@ import { Choice } from "../../ui/fields";
 import { Copy, Facts, queueHref, valueText } from "../../ui/parts";
 import { template } from "../../ui/publish";
 import { words } from "../../words";
+import { EditDialog } from "../dead/edit";
 import { HolderOf } from "../held/holder";
 import { messagesPath } from "./looked";
 import { ProtobufPayload, jsonOf, useProtobuf } from "./protobuf";
@@ -28,9 +29,12 @@ interface Props {
   message: Message;
   partition: string;
   onClose: () => void;
+  /** The message was sent elsewhere. */
+  onGone: () => void;
 }
 
-export function MessageDialog({ queue, message, partition, onClose }: Props) {
+export function MessageDialog({ queue, message, partition, onClose, onGone }: Props) {
+  const [isEdited, setEdited] = useState(false);
   const { vhost, name } = queue;
   const asked = { from: message.position, count: 1, truncate: WHOLE_BYTES, partition };
   const { data } = useQuery<Messages>(
@@ -41,6 +45,22 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
     template.value = whole;
     go(queueHref(vhost, name, "publish"));
   };
+  if (isEdited) {
+    const gone = () => {
+      onClose();
+      onGone();
+    };
+    return (
+      <EditDialog
+        vhost={vhost}
+        queue={name}
+        message={whole}
+        onClose={() => setEdited(false)}
+        onDone={gone}
+      />
+    );
+  }
+  const canEdit = mayPurge(vhost, name) && whole.dead_letter_history.length > 0;
   return (
     <Dialog title={TEXTS.one(message.position, name)} onClose={onClose} isWide>
       <Content queue={queue} message={whole} />
@@ -53,6 +73,11 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
       <footer>
         <Copy text={whole.payload} label={TEXTS.copyPayload} />
         <Copy text={JSON.stringify(whole, null, 2)} label={TEXTS.copyMessage} />
+        {canEdit && (
+          <button type="button" onClick={() => setEdited(true)}>
+            {TEXTS.edit}
+          </button>
+        )}
         {role.value.changes && (
           <button type="button" onClick={publishAgain}>
             {TEXTS.publishAgain}

@@ -6,7 +6,7 @@ import { bytesOf } from "../../core/payload";
 import { said, show } from "../../core/place";
 import { role } from "../../core/session";
 import type { Message, Queue } from "../../types";
-import { Choice, SelectField } from "../../ui/fields";
+import { Choice, SelectField, TextField } from "../../ui/fields";
 import { Age, Failure, Tag } from "../../ui/parts";
 import { save } from "../../ui/save";
 import { Table, type Column } from "../../ui/table";
@@ -87,6 +87,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
     state: said("state"),
     partition: said("partition"),
     from: said("position"),
+    since: said("since"),
     contains: said("contains"),
     header: said("header"),
   };
@@ -98,7 +99,11 @@ export function MessagesTab({ queue }: { queue: Queue }) {
   const canRetry = role.value.changes && picked.some((it) => it.dead_letter_history.length > 0);
   return (
     <>
-      <Filters queue={queue} onAgain={() => setRound(round + 1)} />
+      <Filters
+        key={said("position") + said("since")}
+        queue={queue}
+        onAgain={() => setRound(round + 1)}
+      />
       <div class="under-head">
         <State looked={looked} />
         <button
@@ -115,6 +120,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
           </button>
         )}
       </div>
+      {looked.isRough && <p class="dim">{TEXTS.rough}</p>}
       {error !== undefined && <Failure error={error} reload={() => setRound(round + 1)} />}
       <Table
         label={TEXTS.title}
@@ -132,6 +138,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
           message={open}
           partition={sought.partition}
           onClose={() => show({ message: undefined })}
+          onGone={() => setRound(round + 1)}
         />
       )}
       {isRetrying && (
@@ -171,35 +178,49 @@ function State({ looked }: { looked: Looked }) {
   );
 }
 
+type Begin = (typeof TEXTS.begins)[number][0];
+
+function beginOf(): Begin {
+  if (said("since") !== "") return "time";
+  const position = said("position");
+  if (position === "last") return "last";
+  return position === "" ? "first" : "position";
+}
+
+/** What the field beside the choice shows. */
+function beginText(begin: Begin): string {
+  if (begin === "time") return format.field(Date.parse(said("since")));
+  return begin === "position" ? said("position") : "";
+}
+
+/** Where it begins, in the address. */
+function beginAt(begin: Begin, text: string): { position: string; since: string } {
+  const at = new Date(text);
+  switch (begin) {
+    case "first":
+      return { position: "", since: "" };
+    case "last":
+      return { position: "last", since: "" };
+    case "position":
+      return { position: text, since: "" };
+    case "time":
+      return { position: "", since: Number.isNaN(at.getTime()) ? "" : at.toISOString() };
+  }
+}
+
 function Filters({ queue, onAgain }: { queue: Queue; onAgain: () => void }) {
   const [text, setText] = useState(said("contains"));
   const [header, setHeader] = useState(said("header"));
-  const [from, setFrom] = useState(said("position"));
+  const [begin, setBegin] = useState(beginOf);
+  const [at, setAt] = useState(() => beginText(beginOf()));
   const submit = (event: Event) => {
     event.preventDefault();
-    show({ contains: text, header, position: from }, "push");
+    show({ contains: text, header, ...beginAt(begin, at) }, "push");
     onAgain();
   };
   const partitions = queue.partitions ?? [];
   const states = TEXTS.filters;
   const state = states.find(([name]) => name === said("state"))?.[0] ?? "";
-  const input = (
-    label: string,
-    value: string,
-    onText: (text: string) => void,
-    placeholder: string,
-  ) => (
-    <label class="inline">
-      <span>{label}</span>
-      <input
-        type="search"
-        value={value}
-        placeholder={placeholder}
-        onInput={(event) => onText(event.currentTarget.value)}
-        {...(label === TEXTS.contains ? { "data-search": true } : {})}
-      />
-    </label>
-  );
   return (
     <form class="row" onSubmit={submit}>
       <Choice
@@ -216,9 +237,50 @@ function Filters({ queue, onAgain }: { queue: Queue; onAgain: () => void }) {
           onChoose={(it) => show({ partition: it, position: undefined })}
         />
       )}
-      {input(TEXTS.contains, text, setText, TEXTS.containsHint)}
-      {input(TEXTS.header, header, setHeader, TEXTS.headerHint)}
-      {input(TEXTS.from, from, setFrom, TEXTS.fromHint)}
+      <TextField
+        label={TEXTS.contains}
+        type="search"
+        placeholder={TEXTS.containsHint}
+        value={text}
+        onText={setText}
+        data-search
+      />
+      <TextField
+        label={TEXTS.header}
+        type="search"
+        placeholder={TEXTS.headerHint}
+        value={header}
+        onText={setHeader}
+      />
+      <SelectField
+        label={TEXTS.begin}
+        value={begin}
+        options={TEXTS.begins}
+        onChoose={(it) => {
+          setBegin(it);
+          setAt(beginText(it));
+        }}
+      />
+      {begin === "position" && (
+        <TextField
+          label={heads.position}
+          hint={queue.type === "stream" ? TEXTS.positionHint : undefined}
+          pattern="([0-9]+[.])?[0-9]+"
+          required
+          value={at}
+          onText={setAt}
+        />
+      )}
+      {begin === "time" && (
+        <TextField
+          label={TEXTS.time}
+          type="datetime-local"
+          step={1}
+          required
+          value={at}
+          onText={setAt}
+        />
+      )}
       <button type="submit" class="primary">
         {TEXTS.look}
       </button>
