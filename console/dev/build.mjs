@@ -1,9 +1,9 @@
-// Builds dist/: index.html, one script, one style sheet, one icon. Names carry a hash of what is in the files, so that
-// a browser may keep them for good, and the same sources always give the same files.
+// Builds dist/: index.html, a script, what the script loads later, a style sheet, an icon. Names carry a hash of what is
+// in the files, so that a browser may keep them for good, and the same sources always give the same files.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
@@ -13,6 +13,9 @@ const DIST = join(ROOT, "dist");
 
 /** What the whole console may weigh, compressed. */
 const BYTES_MAX = 400 * 1024;
+
+/** Files that the page names: they get their own names below. */
+const ENTRY = ["main.js", "main.css"];
 
 const result = await build({
   absWorkingDir: ROOT,
@@ -24,6 +27,9 @@ const result = await build({
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "none",
+  // What is loaded later is a script of its own.
+  splitting: true,
+  chunkNames: "[name]-[hash]",
   write: false,
   outdir: "dist",
 });
@@ -44,15 +50,18 @@ function hashed(stem, extension, contents) {
   return write(`${stem}-${hash}.${extension}`, contents);
 }
 
-function output(extension) {
-  const file = result.outputFiles.find((it) => it.path.endsWith(extension));
-  if (!file) throw new Error(`esbuild wrote no ${extension} file`);
+function output(name) {
+  const file = result.outputFiles.find((it) => basename(it.path) === name);
+  if (!file) throw new Error(`esbuild wrote no ${name}`);
   return Buffer.from(file.contents);
 }
 
+for (const { path, contents } of result.outputFiles)
+  if (dirname(path) === DIST && !ENTRY.includes(basename(path))) write(basename(path), contents);
+
 const names = {
-  SCRIPT: hashed("console", "js", output(".js")),
-  STYLE: hashed("console", "css", output(".css")),
+  SCRIPT: hashed("console", "js", output("main.js")),
+  STYLE: hashed("console", "css", output("main.css")),
   ICON: hashed("icon", "svg", readFileSync(join(ROOT, "src/icon.svg"))),
 };
 let page = readFileSync(join(ROOT, "src/index.html"), "utf8");

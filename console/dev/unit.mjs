@@ -20,6 +20,7 @@ try {
     outExtension: { ".js": ".mjs" },
     jsx: "automatic",
     jsxImportSource: "preact",
+    loader: { ".binpb": "binary" },
   });
   const built = readdirSync(out)
     .filter((name) => name.endsWith(".mjs"))

@@ -59,6 +59,7 @@ export interface LiveNode {
 export interface Node extends LiveNode {
   processors?: number;
   os_pid?: string;
+  zone?: string | null;
 }
 
 export interface Partition {
@@ -133,6 +134,8 @@ export interface Consumer {
   };
   /** Since when it holds its oldest message at least; `null`: for less than a minute, or it holds none. */
   oldest_held_at?: number | null;
+  /** Of a queue with partitions: those that serve it. */
+  partitions?: number[] | null;
   message_stats?: { deliver: number; deliver_details: Rate; ack: number; ack_details: Rate };
   millrace?: {
     held: number;
@@ -234,6 +237,8 @@ export interface Holder {
 export interface Messages {
   items: Message[];
   next: string | null;
+  /** Told where messages of a time were asked for. */
+  time_is_exact?: boolean;
 }
 
 export interface Series {
@@ -394,6 +399,9 @@ export interface Lock {
   version: number;
   value?: string;
   encoding?: string;
+  /** The first of those who wait; `null`: nobody says. Not in lists. */
+  waiting?: { owner: string; since: number }[] | null;
+  waiting_count?: number | null;
 }
 
 export interface AuditRecord {
@@ -467,27 +475,14 @@ export interface Foreseen {
   }[];
 }
 
-/** Which groups an order would move: the nodes of each, now and then. The first is to lead. */
-export interface Moves {
-  moves: { group: number; nodes: string[]; nodes_then: string[] }[];
-}
-
-/** What the node says of an order that it carried out. */
-export interface Ordered {
-  said: string;
-  steps: string[];
-}
-
 export interface Limits {
   vhost?: string;
   user?: string;
   value: Record<string, number>;
 }
 
-export interface Reconciled {
-  groups: {
-    group: number;
-    differs: boolean;
-    replicas: { node: string; leads: boolean; index: number | null; digest: string | null }[];
-  }[];
+/** Which consumer has which partition. Connections are named by their ids. */
+export interface Assignment {
+  partitions: { partition: number; consumer: string | null; since?: number | null }[];
+  consumers: { connection: string | null; partitions: number[] }[];
 }

@@ -77,6 +77,11 @@ export function time(atMs: number | null | undefined): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())} ${offset(at)}`;
 }
 
+/** `2026-11-28T18:03:07` in the viewer's zone, as a field for times has it. */
+export function field(atMs: number): string {
+  return Number.isNaN(atMs) ? "" : time(atMs).split(" ").slice(0, 2).join("T");
+}
+
 /** `18:03`, and at midnight the day. */
 export function clock(atMs: number): string {
   const [day = "", minute = ""] = time(atMs).split(" ");

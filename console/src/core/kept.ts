@@ -1,8 +1,9 @@
-// What this browser remembers: the theme, and views that somebody saved. Never anything of the broker.
+// What this browser remembers: the theme, views that somebody saved, and descriptors (`descriptors.ts`). Never anything
+// of the broker.
 
 import { effect, signal, type Signal } from "@preact/signals";
 
-function keptSignal<Value>(
+export function keptSignal<Value>(
   name: string,
   otherwise: Value,
   is: (value: unknown) => value is Value,
@@ -14,9 +15,16 @@ function keptSignal<Value>(
     // The browser keeps nothing for this site, or something else wrote there.
   }
   const kept = signal(is(found) ? found : otherwise);
+  let isKnown = true;
   effect(() => {
+    const { value } = kept;
+    // What was found there need not be written again.
+    if (isKnown) {
+      isKnown = false;
+      return;
+    }
     try {
-      localStorage.setItem(name, JSON.stringify(kept.value));
+      localStorage.setItem(name, JSON.stringify(value));
     } catch {
       // The choice then lasts as long as the tab.
     }

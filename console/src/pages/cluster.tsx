@@ -7,14 +7,15 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
 import { nodes as liveNodes } from "../live/stream";
-import type { Node, Reconciled } from "../types";
+import type { Node } from "../types";
 import { History } from "../ui/history";
 import { ListCard } from "../ui/list";
-import { Card, Facts, Head, Tag } from "../ui/parts";
-import type { Column } from "../ui/table";
+import { Card, Facts, Head, Loaded, Tag } from "../ui/parts";
+import { Table, type Column } from "../ui/table";
 import { words } from "../words";
 import { Definitions } from "./cluster/definitions";
 import { Orders } from "./cluster/orders";
+import type { Disk, GroupLag, Reconciled } from "./cluster/told";
 
 const TEXTS = words.cluster;
 const { heads } = TEXTS;
@@ -68,6 +69,8 @@ const NODES: readonly Column<Node>[] = [
   },
 ];
 
+const ZONE: Column<Node> = { id: "zone", head: heads.zone, by: (it) => it.zone, isWide: true };
+
 function State({ of }: { of: Node }) {
   return (
     <>
@@ -91,6 +94,7 @@ export function Cluster() {
   const overview = useOverview();
   const query = useQuery<Node[]>("/nodes", 10_000);
   const node = said("node");
+  const hasZones = query.data?.some((it) => it.zone) === true;
   const rows = (told: Node[]) =>
     told.map((it) => ({ ...it, ...liveNodes.value.find(({ name }) => name === it.name) }));
   return (
@@ -119,7 +123,7 @@ export function Cluster() {
         title={TEXTS.nodes}
         of={query}
         rows={rows}
-        columns={NODES}
+        columns={hasZones ? [...NODES, ZONE] : NODES}
         keyOf={(it) => it.name}
         order="name"
         isMain
@@ -130,6 +134,7 @@ export function Cluster() {
         drawn={DRAWN}
         title={node === "" ? TEXTS.historyOfAll : TEXTS.historyOf(node)}
       />
+      {node !== "" && <NodeDisk node={node} />}
       <Groups />
       {role.value.administrates && query.data && query.data.length > 1 && (
         <Orders nodes={query.data} />
@@ -173,16 +178,86 @@ const leaderOf = (group: Group): string | undefined =>
   group.replicas.find(({ leads }) => leads)?.node;
 
 function Groups() {
+  // An older node does not say it.
+  const lags = useQuery<GroupLag[]>("/millrace/groups", 5_000);
+  const behind: Column<Group> = {
+    id: "behind",
+    head: heads.behind,
+    title: TEXTS.behindTitle,
+    by: (it) => mostBehind(lags.data, it.group),
+    cell: (it) => <Behind of={lags.data?.find(({ group }) => group === it.group)} />,
+    wraps: true,
+  };
   return (
     <ListCard
       id="g"
       title={TEXTS.groups}
       of={useQuery<Reconciled>("/millrace/reconcile", 30_000)}
       rows={(told) => told.groups}
-      columns={GROUPS}
+      columns={lags.data ? [...GROUPS, behind] : GROUPS}
       keyOf={(it) => String(it.group)}
       order="group"
       empty={<p>{words.none}</p>}
     />
+  );
+}
+
+function mostBehind(lags: GroupLag[] | undefined, group: number): number | undefined {
+  const replicas = lags?.find((it) => it.group === group)?.replicas ?? [];
+  const known = replicas.flatMap(({ behind }) => (behind === null ? [] : [behind]));
+  return known.length === 0 ? undefined : Math.max(...known);
+}
+
+function Behind({ of }: { of: GroupLag | undefined }) {
+  const known = (of?.replicas ?? []).filter(({ behind }) => behind !== null);
+  if (known.length === 0) return <>{format.NOTHING}</>;
+  const late = known.flatMap(({ node, behind }) => (behind ? [TEXTS.behind(node, behind)] : []));
+  return <>{late.length === 0 ? TEXTS.upToDate : late.join(", ")}</>;
+}
+
+type Part = Disk["parts"][number];
+
+function partName(name: string): string {
+  const [kind = "", group] = name.split("/");
+  return group === undefined ? (TEXTS.parts[kind] ?? name) : TEXTS.segments(group);
+}
+
+const PARTS: readonly Column<Part>[] = [
+  { id: "part", head: heads.part, by: (it) => partName(it.name) },
+  {
+    id: "size",
+    head: heads.size,
+    by: (it) => it.bytes,
+    cell: (it) => format.bytes(it.bytes),
+    isNumber: true,
+  },
+  { id: "files", head: heads.files, by: (it) => it.files, isNumber: true },
+];
+
+/** What the data directory of a node takes. An older node does not say it. */
+function NodeDisk({ node }: { node: string }) {
+  const query = useQuery<Disk>(path("millrace", "nodes", node, "disk"), 30_000);
+  if (query.refused?.status === 404 || query.refused?.status === 405) return null;
+  return (
+    <Card title={TEXTS.disk(node)}>
+      <Loaded of={query} what={TEXTS.disk(node)}>
+        {(told) => (
+          <>
+            <p class="dim">
+              {TEXTS.diskText(told.path, format.bytes(told.free), format.bytes(told.total))}
+            </p>
+            <Table
+              id="d"
+              label={TEXTS.disk(node)}
+              columns={PARTS}
+              rows={told.parts}
+              keyOf={(it) => it.name}
+              order="-size"
+              empty={<p>{words.none}</p>}
+            />
+          </>
+        )}
+      </Loaded>
+    </Card>
   );
 }

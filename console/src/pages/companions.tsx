@@ -74,7 +74,9 @@ function One({ it, id, meter }: Props) {
         <Pause kind={kind} address={it.address} isPaused={it.status.is_paused} />
       )}
       {it.kind === "inbox" && <Inbox status={it.status} rate={rate} />}
-      {it.kind === "worker" && <Worker id={id} status={it.status} rate={rate} />}
+      {it.kind === "worker" && (
+        <Worker id={id} address={it.address} status={it.status} rate={rate} />
+      )}
     </Card>
   );
 }

@@ -29,8 +29,87 @@ export function DeadLetters() {
       <Loaded of={query} what={words.pages.dead}>
         {(queues) => <Desk queues={queues} />}
       </Loaded>
+      <Everywhere />
       <Retries />
     </>
+  );
+}
+
+/** Dead letters of all queues. */
+interface DeadEverywhere {
+  groups: {
+    vhost: string;
+    /** Where they lie. */
+    queue: string;
+    died_in: string | null;
+    reason: string | null;
+    messages: number;
+    oldest_at: number | null;
+    newest_at: number | null;
+  }[];
+  /** False: there are more than these. */
+  complete: boolean;
+}
+
+type Anywhere = DeadEverywhere["groups"][number];
+
+const EVERYWHERE: readonly Column<Anywhere>[] = [
+  {
+    id: "lies",
+    head: words.consumers.heads.queue,
+    by: (it) => it.queue,
+    cell: (it) => (
+      <a href={href("/dead-letters", { vhost: it.vhost, name: it.queue })}>{it.queue}</a>
+    ),
+  },
+  { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
+  {
+    id: "died",
+    head: heads.diedIn,
+    by: (it) => it.died_in,
+    cell: (it) => it.died_in ?? TEXTS.unknownQueue,
+    isWide: true,
+  },
+  {
+    id: "reason",
+    head: heads.reason,
+    by: (it) => it.reason,
+    cell: (it) => <Reason reason={it.reason} />,
+  },
+  { id: "messages", head: heads.count, by: (it) => it.messages, isNumber: true },
+  {
+    id: "oldest",
+    head: TEXTS.oldest,
+    by: (it) => it.oldest_at,
+    cell: (it) => <Age at={it.oldest_at} />,
+    isWide: true,
+  },
+  {
+    id: "newest",
+    head: TEXTS.newest,
+    by: (it) => it.newest_at,
+    cell: (it) => <Age at={it.newest_at} />,
+    isWide: true,
+  },
+];
+
+/** Groups of all queues. An older node has no such list. */
+function Everywhere() {
+  const { data } = useQuery<DeadEverywhere>("/millrace/dead-letters", 30_000);
+  if (data?.groups === undefined || data.groups.length === 0) return null;
+  return (
+    <Card title={TEXTS.everywhere}>
+      {!data.complete && <p class="dim">{TEXTS.incomplete}</p>}
+      <Table
+        id="a"
+        label={TEXTS.everywhere}
+        columns={EVERYWHERE}
+        rows={data.groups}
+        keyOf={(it) => [it.vhost, it.queue, it.died_in, it.reason].join("\u0000")}
+        order="-messages"
+        empty={null}
+      />
+    </Card>
   );
 }
 

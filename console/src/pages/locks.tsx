@@ -6,6 +6,7 @@ import * as format from "../core/format";
 import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import { role } from "../core/session";
+import { now } from "../core/visible";
 import type { Lock } from "../types";
 import { Confirm } from "../ui/confirm";
 import { Dialog } from "../ui/dialog";
@@ -127,11 +128,30 @@ function One({ lock }: { lock: Lock }) {
                 [TEXTS.version, format.count(told.version)],
               ]}
             />
+            {told.waiting !== undefined && <Waiting of={told} />}
             <h3>{heads.value}</h3>
             <pre tabIndex={0}>{told.value ?? words.none}</pre>
           </>
         )}
       </Loaded>
     </Dialog>
+  );
+}
+
+/** Who waits for the lock, the first first. */
+function Waiting({ of: { waiting, waiting_count } }: { of: Lock }) {
+  const more = (waiting_count ?? 0) - (waiting?.length ?? 0);
+  if (!waiting) return <p class="dim">{TEXTS.waitersUnknown}</p>;
+  return (
+    <>
+      <h3>{TEXTS.waiting}</h3>
+      {waiting.length === 0 && <p class="dim">{TEXTS.nobodyWaits}</p>}
+      <ul class="lines">
+        {waiting.map(({ owner, since }, index) => (
+          <li key={index}>{TEXTS.waits(owner, format.ago(since, now.value))}</li>
+        ))}
+        {more > 0 && <li>{words.andMore(more)}</li>}
+      </ul>
+    </>
   );
 }

@@ -109,19 +109,22 @@ export function PageForm(props: FormProps) {
 
 interface ActButtonProps {
   verb: string;
+  /** What it is called where several say the same. */
+  label?: string;
   act: () => Promise<unknown>;
   done?: string;
   isDanger?: boolean;
 }
 
 /** A small button in a row that does something at once. */
-export function ActButton({ verb, act, done, isDanger = false }: ActButtonProps) {
+export function ActButton({ verb, label, act, done, isDanger = false }: ActButtonProps) {
   const { isBusy, run } = useAct();
   return (
     <button
       type="button"
       class={isDanger ? "small danger" : "small"}
       disabled={isBusy}
+      aria-label={label}
       onClick={() => void run(act, done)}
     >
       {verb}

@@ -42,11 +42,14 @@ function fresh(exchange: string, key: string): Draft {
 const OWN_HEADERS =
   /^x-(death|first-death-|last-death-|delivery-count|millrace-retries|stream-(offset|partition))/;
 
+/** The headers that the publisher gave a message. */
+export function ownHeaders({ properties: { headers = {} } }: Message): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !OWN_HEADERS.test(name)));
+}
+
 function copyOf(message: Message): Draft {
-  const { headers = {}, user_id: _, ...properties } = message.properties;
-  const kept = Object.fromEntries(
-    Object.entries(headers).filter(([name]) => !OWN_HEADERS.test(name)),
-  );
+  const { headers: __, user_id: _, ...properties } = message.properties;
+  const kept = ownHeaders(message);
   return {
     exchange: message.exchange,
     key: message.routing_key,

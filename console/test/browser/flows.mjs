@@ -1,6 +1,7 @@
 // What operators do, by mouse and by keyboard. Each flow throws if something is not as it should be.
 
 import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
 import { VHOST } from "./pages.mjs";
 import { inspect, settled } from "./checks.mjs";
 import {
@@ -10,7 +11,11 @@ import {
   withMarks,
   withNodes,
   withQueues,
+  withRetry,
 } from "./mocks.mjs";
+
+/** A set of descriptors, as protoc writes it. */
+const SHOP = fileURLToPath(new URL("../unit/fixtures/shop.binpb", import.meta.url));
 
 const queuePage = (name, tab) => `/queue?${new URLSearchParams({ vhost: VHOST, name, tab })}`;
 
@@ -115,6 +120,110 @@ export const FLOWS = {
     await page.getByLabel("Header").fill("tenant: acme");
     await page.getByRole("button", { name: "Look", exact: true }).click();
     await page.getByText(/^1[56] messages, that is all$/).waitFor();
+  },
+
+  async "payloads in Protobuf are JSON once somebody brings their descriptor along"({
+    page,
+    open,
+  }) {
+    await open(queuePage("proto", "messages"));
+    await page.locator("tbody").getByText("(binary)").first().waitFor();
+    await page.getByRole("button", { name: "Protobuf…" }).click();
+    const dialog = page.getByRole("dialog");
+    const file = dialog.getByLabel(/^Add a file/);
+    const broken = { name: "shop.proto", mimeType: "text/plain", buffer: Buffer.from("syntax") };
+    await file.setInputFiles(broken);
+    await page.getByText(/^shop\.proto is no whole set of descriptors/).waitFor();
+    await page.getByRole("button", { name: "Dismiss" }).click();
+    await file.setInputFiles(SHOP);
+    await dialog.getByText("1,007 B, 3 types").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Close", exact: true }).last().click();
+    // One message names its type, the other one has it once it is chosen for the queue.
+    const read = page.locator("tbody").getByText('{"number":"9007199254740993","customer":"ann"');
+    await read.waitFor();
+    await page.reload();
+    await page.locator("tbody button.link").first().click();
+    await dialog.getByRole("button", { name: "Protobuf", exact: true }).click();
+    await dialog.getByText(/^The message names no type/).waitFor();
+    const type = dialog.getByRole("combobox", { name: /^Type of the messages of proto/ });
+    await type.selectOption("shop.Order.Line");
+    await dialog.getByText(/^The payload is no shop\.Order\.Line:/).waitFor();
+    await type.selectOption("shop.Order");
+    await dialog.getByText('"@type": "type.googleapis.com/shop.Cancelled"').waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.deepEqual(await inspect(page), []);
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => !location.search.includes("message="));
+    assert.equal(await read.count(), 2, "the list shows both");
+    await page.getByRole("button", { name: "Protobuf…" }).click();
+    await dialog.getByRole("button", { name: "Remove shop.binpb" }).click();
+    await dialog.getByText("This browser has no file of descriptors yet.").waitFor();
+    assert.equal(await read.count(), 0, "they are bytes again");
+  },
+
+  async "where looking begins, and the header, are asked of the node and in the address"({
+    page,
+    open,
+  }) {
+    const asked = [];
+    page.on("request", (it) => {
+      if (it.url().includes("/orders/messages?")) asked.push(new URL(it.url()).searchParams);
+    });
+    await open(queuePage("orders", "messages"));
+    const begin = page.getByRole("combobox", { name: "Begin at" });
+    await begin.selectOption("last");
+    await page.getByLabel("Header").fill("tenant: acme");
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.waitForFunction(() => location.search.includes("position=last"));
+    await page.waitForTimeout(300);
+    assert.equal(asked.at(-1).get("from"), "last");
+    assert.equal(asked.at(-1).get("header"), "tenant:acme");
+    await begin.selectOption("time");
+    await page.getByLabel(/^Time, in/).fill("2026-11-29T12:00:00");
+    await page.getByRole("button", { name: "Look", exact: true }).click();
+    await page.waitForFunction(() => location.search.includes("since=2026"));
+    await page.waitForTimeout(300);
+    const ms = await page.evaluate(() => new Date("2026-11-29T12:00:00").getTime());
+    assert.equal(asked.at(-1).get("from_time"), String(ms));
+    await page.reload();
+    await settled(page);
+    assert.equal(await page.getByLabel(/^Time, in/).inputValue(), "2026-11-29T12:00:00");
+  },
+
+  async "a dead letter is edited and sent back in one step"({ page, open }) {
+    const sent = await withRetry(page);
+    await open(queuePage("orders.dead", "messages"));
+    await page.locator("tbody button.link").first().click();
+    await page.getByRole("button", { name: "Edit and send back…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Payload", { exact: true }).fill("in time");
+    await dialog.getByRole("button", { name: "Where would it go?" }).click();
+    await dialog.getByText("1 message would be sent.").waitFor();
+    assert.deepEqual(await inspect(page), []);
+    await dialog.getByRole("button", { name: "Send back", exact: true }).click();
+    await page.getByText("The message was sent back.").waitFor();
+    const { positions, ...body } = sent.at(-1);
+    assert.equal(positions.length, 1);
+    const payload = { payload: "in time", payload_encoding: "string" };
+    assert.deepEqual(body, { to: "queue", ...payload, dry_run: false });
+  },
+
+  async "one pipeline of a worker is paused, and says by whom"({ page, open }) {
+    await withClients(page);
+    const asked = [];
+    await page.route("**/pause/push", (route) => {
+      asked.push(route.request().method());
+      return route.fulfill({ status: 204 });
+    });
+    await open("/companions");
+    await page.getByText(/^paused by ann for 6 min/).waitFor();
+    await page.getByRole("button", { name: "Pause push" }).click();
+    await page.getByText("push rests, once what it has begun is done.").waitFor();
+    assert.deepEqual(asked, ["PUT"]);
+    await page.getByRole("button", { name: "Resume mail" }).waitFor();
   },
 
   async "a queue is paused and goes on"({ page, open }) {

@@ -66,6 +66,7 @@ const consumer = {
     user: "guest",
   },
   oldest_held_at: Date.now() - 500_000,
+  partitions: [0, 3],
   message_stats: {
     deliver: 40_213,
     deliver_details: { rate: 1_204.5 },
@@ -110,6 +111,8 @@ const pipeline = {
   oldest_s: 1.4,
   away: null,
   is_paused: false,
+  paused_by: null,
+  paused_at: null,
 };
 
 const target = {
@@ -130,7 +133,7 @@ const worker = {
   is_ready: false,
   problem: "pipeline push: its source pushes is away: connection refused",
   pipelines: [
-    pipeline,
+    { ...pipeline, is_paused: true, paused_by: "ann", paused_at: Date.now() - 400_000 },
     { ...pipeline, name: "push", source: "pushes", away: "connection refused", in_hand: 0 },
   ],
   targets: [target, { ...target, name: "apns", kind: "apns", throttle: null, errors: [] }],
@@ -150,6 +153,50 @@ const companions = [
   },
 ];
 
+const dead = {
+  vhost: VHOST,
+  queue: "orders.dead",
+  reason: "rejected",
+  died_in: "orders",
+  messages: 40_213,
+  oldest_at: Date.now() - 90_000_000,
+  newest_at: Date.now() - 60_000,
+};
+
+const everywhere = {
+  groups: [dead, { ...dead, reason: "expired", died_in: "short", messages: 5, oldest_at: null }],
+  complete: false,
+};
+
+const groups = [0, 1, 2, 3].map((group) => ({
+  group,
+  replicas: [
+    { node: "millrace@1", matched: 90, behind: 0 },
+    { node: "millrace@2", matched: 90, behind: group === 2 ? 1_204 : 0 },
+    { node: "millrace@3", matched: null, behind: null },
+  ],
+}));
+
+const disk = {
+  path: "/var/lib/millrace",
+  total: 500_000_000_000,
+  free: 412_000_000_000,
+  parts: [
+    { name: "log", bytes: 2_147_483_648, files: 32 },
+    { name: "segments/3", bytes: 9_663_676_416, files: 144 },
+    { name: "checkpoints", bytes: 81_920, files: 20 },
+    { name: "others", bytes: 8_192, files: 4 },
+  ],
+};
+
+const assignment = {
+  partitions: [
+    { partition: 0, consumer: "1-17", since: Date.now() - 60_000 },
+    { partition: 1, consumer: null },
+  ],
+  consumers: [{ connection: "1-17", partitions: [0] }],
+};
+
 const json = (route, body, status = 200) =>
   route.fulfill({ status, contentType: "application/json", body: JSON.stringify(body) });
 
@@ -162,6 +209,22 @@ export async function withClients(page) {
   await page.route(/\/api\/connections\/[^/]+\/channels$/, (route) => json(route, [channel]));
   await page.route(/\/api\/(vhosts\/[^/]+\/)?channels(\?|$)/, (route) => json(route, [channel]));
   await page.route(/\/api\/consumers/, (route) => json(route, [consumer]));
+  await page.route("**/api/millrace/dead-letters", (route) => json(route, everywhere));
+  await page.route("**/api/millrace/groups", (route) => json(route, groups));
+  await page.route("**/api/millrace/nodes/*/disk", (route) => json(route, disk));
+  await page.route(/\/api\/millrace\/locks\/[^/]+\/[^/?]+$/, async (route) => {
+    const told = await (await route.fetch()).json();
+    const since = Date.now() - 75_000;
+    await json(route, { ...told, waiting: [{ owner: "host-2", since }], waiting_count: 3 });
+  });
+  await page.route("**/log.reader/assignment", (route) => json(route, assignment));
+  await page.route("**/api/nodes", async (route) => {
+    const all = await (await route.fetch()).json();
+    await json(
+      route,
+      all.map((node) => ({ ...node, zone: "eu-central-1a" })),
+    );
+  });
   await page.route(/\/api\/millrace\/companions/, (route) => json(route, companions));
   await page.route(/\/api\/millrace\/held/, (route) =>
     json(route, [consumer, { ...consumer, consumer_tag: "new", oldest_held_at: null }]),
@@ -337,6 +400,34 @@ export async function withIdentity(page, base) {
     if (route.request().method() !== "POST") return route.continue();
     sent.push(JSON.parse(route.request().postData()));
     return route.fulfill({ status: 401, json: { error: "not_authorised" } });
+  });
+  return sent;
+}
+
+/** A retry that is over at once. What was asked for is noted. */
+export async function withRetry(page) {
+  const sent = [];
+  await page.route("**/orders.dead/retry", (route) => {
+    const body = JSON.parse(route.request().postData());
+    sent.push(body);
+    return json(route, {
+      id: "1-1",
+      vhost: VHOST,
+      queue: "orders.dead",
+      user: "guest",
+      dry_run: body.dry_run,
+      state: "done",
+      seen: 1,
+      matched: 1,
+      sent: 1,
+      gone: 0,
+      stay: 0,
+      stay_reasons: [],
+      targets: [{ exchange: "", routing_key: "short", count: 1 }],
+      other_targets: 0,
+      waits_for: null,
+      rate: null,
+    });
   });
   return sent;
 }

@@ -62,10 +62,18 @@ export async function seed(send, user) {
   }
   for (let order = 1; order <= 5; order += 1)
     await publish(send, "amq.default", "short", "too late", {});
+  // Two in Protobuf: one names its type, one does not.
+  await queue("proto", { "x-queue-type": "quorum" });
+  await publish(send, "amq.default", "proto", ORDER, {}, "base64");
+  await publish(send, "amq.default", "proto", ORDER, { type: "shop.Order" }, "base64");
 }
 
-function publish(send, exchange, routing_key, payload, properties) {
-  const body = { routing_key, payload, payload_encoding: "string", properties };
+/** A shop.Order of test/unit/fixtures/shop.proto. */
+const ORDER =
+  "CIGAgICAgIAQEgNhbm4aBQoBQRACIgYIwKew2AYoATIuCiJ0eXBlLmdvb2dsZWFwaXMuY29tL3Nob3AuQ2FuY2VsbGVkEggIBxIEbGF0ZToC/wA=";
+
+function publish(send, exchange, routing_key, payload, properties, payload_encoding = "string") {
+  const body = { routing_key, payload, payload_encoding, properties };
   return send("POST", `/exchanges/${V}/${exchange}/publish`, body);
 }
 

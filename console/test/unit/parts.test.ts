@@ -3,8 +3,10 @@ import { test } from "node:test";
 import { reads } from "../../src/core/rights";
 import { roleOf } from "../../src/core/role";
 import { worstFirst } from "../../src/core/problems";
+import { field } from "../../src/core/format";
+import { editOf } from "../../src/pages/dead/edit";
 import { bodyOf } from "../../src/pages/dead/retry";
-import { hasHeader } from "../../src/pages/queue/looked";
+import { askedHeader, hasHeader } from "../../src/pages/queue/looked";
 import { placeOf } from "../../src/pages/queue/seek";
 import { offerOf } from "../../src/pages/queues/undo";
 import { snippet } from "../../src/snippet";
@@ -88,13 +90,29 @@ test("a sparkline has gaps where nothing is known, and none for too few values",
   assert.equal(sparkPath([1, null, 2, 3], 9, 10).match(/M/g)?.length, 2);
 });
 
-test("a header is found by its name, and by a part of its value", () => {
+test("a header is found by its name, and by its value, which the node is asked for", () => {
   const message = { properties: { headers: { tenant: "acme", n: 5 } } } as unknown as Message;
   assert.ok(hasHeader(message, "tenant"));
-  assert.ok(hasHeader(message, "tenant: ac"));
+  assert.ok(hasHeader(message, "tenant: acme"));
+  assert.ok(!hasHeader(message, "tenant: ac"));
+  assert.ok(hasHeader(message, ""));
   assert.ok(hasHeader(message, "n:5"));
   assert.ok(!hasHeader(message, "tenant:zenith"));
   assert.ok(!hasHeader(message, "other"));
+  assert.equal(askedHeader("tenant: a:b "), "tenant:a:b");
+  assert.equal(askedHeader("tenant:"), undefined);
+});
+
+test("an edited dead letter says only what was changed, and a time is a field's in the viewer's zone", () => {
+  const before = { payload: "a", encoding: "string", headers: '{"n": 1}' } as const;
+  assert.deepEqual(editOf(before, before), {});
+  const payload = editOf(before, { ...before, payload: "/w==", encoding: "base64" });
+  assert.deepEqual(payload, { payload: "/w==", payload_encoding: "base64" });
+  assert.deepEqual(editOf(before, { ...before, headers: "" }), { headers: {} });
+  const at = new Date(2026, 10, 29, 18, 3, 7).getTime();
+  assert.equal(field(at), "2026-11-29T18:03:07");
+  assert.equal(new Date(field(at)).getTime(), at);
+  assert.equal(field(Date.parse("")), "");
 });
 
 test("a place to seek to is what the API takes", () => {

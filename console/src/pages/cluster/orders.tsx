@@ -3,7 +3,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { change, path } from "../../core/api";
-import type { Moves, Node, Ordered } from "../../types";
+import type { Node } from "../../types";
+import type { Moves, Ordered } from "./told";
 import { Confirm } from "../../ui/confirm";
 import { TextField } from "../../ui/fields";
 import { FormDialog, Opener } from "../../ui/form";

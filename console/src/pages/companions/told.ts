@@ -51,6 +51,8 @@ export interface InboxStatus extends Readiness {
 export interface WorkerStatus extends Readiness {
   /** Not said by an older worker. */
   is_paused?: boolean;
+  paused_by?: string | null;
+  paused_at?: number | null;
   version: string;
   uptime_s: number;
   pipelines: Pipeline[];
@@ -71,7 +73,11 @@ export interface Pipeline {
   in_hand: number;
   oldest_s: number;
   away: string | null;
+  /** By itself, or with all of the worker. */
   is_paused: boolean;
+  /** Who paused it by itself, and when. An older worker does not say it. */
+  paused_by?: string | null;
+  paused_at?: number | null;
 }
 
 export interface Target {

@@ -1,6 +1,10 @@
 // A worker: its pipelines, which take jobs, and its targets, which execute them.
 
+import { change, path } from "../../core/api";
 import * as format from "../../core/format";
+import { role } from "../../core/session";
+import { now } from "../../core/visible";
+import { ActButton } from "../../ui/form";
 import { Tag } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
@@ -22,7 +26,11 @@ const number = <Row,>(
   isWide = false,
 ): Column<Row> => ({ id, head, by, isNumber: true, isWide });
 
-function pipelineColumns(rate: RateOf): readonly Column<Pipeline>[] {
+function pipelineColumns(
+  rate: RateOf,
+  status: WorkerStatus,
+  address: string,
+): readonly Column<Pipeline>[] {
   const done = (it: Pipeline) => rate(`done ${it.name}`, of(it.outcomes, "done"));
   return [
     { id: "name", head: heads.pipeline, by: (it) => it.name },
@@ -48,18 +56,54 @@ function pipelineColumns(rate: RateOf): readonly Column<Pipeline>[] {
     number("done", heads.done, (it) => of(it.settled, "done"), true),
     number("later", heads.later, (it) => of(it.settled, "later"), true),
     number("dead", heads.dead, (it) => of(it.settled, "dead")),
-    { id: "state", head: heads.state, cell: (it) => <PipelineState of={it} />, isWide: true },
+    {
+      id: "state",
+      head: heads.state,
+      cell: (it) => <PipelineState of={it} status={status} address={address} />,
+      wraps: true,
+    },
   ];
 }
 
-function PipelineState({ of: it }: { of: Pipeline }) {
-  if (it.away !== null)
-    return (
-      <Tag tone="bad" title={it.away}>
-        {TEXTS.away}
-      </Tag>
-    );
-  return it.is_paused ? <Tag tone="warn">{TEXTS.paused}</Tag> : <Tag tone="good">{TEXTS.runs}</Tag>;
+interface StateProps {
+  of: Pipeline;
+  status: WorkerStatus;
+  address: string;
+}
+
+function PipelineState({ of: it, status, address }: StateProps) {
+  const isAlone = typeof it.paused_by === "string";
+  return (
+    <span class="chain">
+      {it.away !== null && (
+        <Tag tone="bad" title={it.away}>
+          {TEXTS.away}
+        </Tag>
+      )}
+      {isAlone && (
+        <Tag tone="warn" title={format.time(it.paused_at)}>
+          {words.queue.pausedBy(it.paused_by ?? "", format.ago(it.paused_at, now.value))}
+        </Tag>
+      )}
+      {it.is_paused && !isAlone && (
+        <Tag tone="warn">{status.is_paused ? TEXTS.withWorker : TEXTS.paused}</Tag>
+      )}
+      {!it.is_paused && it.away === null && <Tag tone="good">{TEXTS.runs}</Tag>}{" "}
+      {it.paused_by !== undefined && role.value.administrates && role.value.changes && (
+        <ActButton
+          verb={isAlone ? TEXTS.resume : TEXTS.pause}
+          label={isAlone ? TEXTS.resumePipeline(it.name) : TEXTS.pausePipeline(it.name)}
+          act={() =>
+            change(
+              isAlone ? "DELETE" : "PUT",
+              path("millrace", "companions", address, "pause", it.name),
+            )
+          }
+          done={isAlone ? TEXTS.pipelineGoesOn(it.name) : TEXTS.pipelineRests(it.name)}
+        />
+      )}
+    </span>
+  );
 }
 
 const TARGETS: readonly Column<Target>[] = [
@@ -94,11 +138,12 @@ function TargetState({ of: it }: { of: Target }) {
 
 interface Props {
   id: string;
+  address: string;
   status: WorkerStatus;
   rate: RateOf;
 }
 
-export function Worker({ id, status, rate }: Props) {
+export function Worker({ id, address, status, rate }: Props) {
   const errors = status.targets.flatMap((target) =>
     target.errors.slice(0, ERRORS_SHOWN).map((error) => ({ ...error, target: target.name })),
   );
@@ -108,7 +153,7 @@ export function Worker({ id, status, rate }: Props) {
       <Table
         id={`p${id}`}
         label={TEXTS.pipelines}
-        columns={pipelineColumns(rate)}
+        columns={pipelineColumns(rate, status, address)}
         rows={status.pipelines}
         keyOf={(it) => it.name}
         order="name"

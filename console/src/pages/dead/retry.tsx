@@ -26,7 +26,7 @@ interface Props {
 
 type To = (typeof TEXTS.targets)[number][0];
 
-interface Plan {
+export interface Plan {
   to: To;
   target: string;
   key: string;
@@ -35,11 +35,18 @@ interface Plan {
   maxRetries: string;
 }
 
-const FIRST: Plan = { to: "queue", target: "", key: "", rate: "", limit: "", maxRetries: "" };
+export const FIRST: Plan = {
+  to: "queue",
+  target: "",
+  key: "",
+  rate: "",
+  limit: "",
+  maxRetries: "",
+};
 
 const AGAIN_MS = 500;
 
-function targetOf({ to, target, key }: Plan): Record<string, string> {
+export function targetOf({ to, target, key }: Plan): Record<string, string> {
   switch (to) {
     case "queue":
     case "exchange":
@@ -59,9 +66,9 @@ export function bodyOf(plan: Plan, which: Which, dry_run: boolean): Record<strin
 }
 
 /** Waits for a dry run, which moves nothing: how long it takes depends on the queue. */
-async function finished(begun: Retry): Promise<Retry> {
+export async function finished(begun: Retry, looksMax = Infinity): Promise<Retry> {
   let retry = begun;
-  while (retry.state === "running") {
+  for (let looks = 0; retry.state === "running" && looks < looksMax; looks += 1) {
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     retry = await ask<Retry>(path("millrace", "retries", begun.id));
   }
@@ -87,27 +94,10 @@ export function RetryDialog({ vhost, queue, which, title, onClose }: Props) {
     if (!counted) await run(async () => setCounted(await finished(await start(true))));
     else if (await run(() => start(false), TEXTS.begun(counted.sent))) onClose();
   };
-  const isNamed = plan.to === "named queue" || plan.to === "named exchange";
   return (
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={(event) => void submit(event)}>
-        <SelectField
-          label={TEXTS.to}
-          value={plan.to}
-          options={TEXTS.targets}
-          onChoose={(to) => put({ to })}
-        />
-        {isNamed && (
-          <TextField
-            label={words.name}
-            required
-            value={plan.target}
-            onText={(target) => put({ target })}
-          />
-        )}
-        {plan.to === "named exchange" && (
-          <TextField label={words.bindings.key} value={plan.key} onText={(key) => put({ key })} />
-        )}
+        <TargetFields plan={plan} put={put} />
         <div class="row">
           <Whole
             label={TEXTS.rate}
@@ -139,6 +129,37 @@ export function RetryDialog({ vhost, queue, which, title, onClose }: Props) {
         </footer>
       </form>
     </Dialog>
+  );
+}
+
+interface TargetProps {
+  plan: Plan;
+  put: (changes: Partial<Plan>) => void;
+}
+
+/** Where dead letters go. */
+export function TargetFields({ plan, put }: TargetProps) {
+  const isNamed = plan.to === "named queue" || plan.to === "named exchange";
+  return (
+    <>
+      <SelectField
+        label={TEXTS.to}
+        value={plan.to}
+        options={TEXTS.targets}
+        onChoose={(to) => put({ to })}
+      />
+      {isNamed && (
+        <TextField
+          label={words.name}
+          required
+          value={plan.target}
+          onText={(target) => put({ target })}
+        />
+      )}
+      {plan.to === "named exchange" && (
+        <TextField label={words.bindings.key} value={plan.key} onText={(key) => put({ key })} />
+      )}
+    </>
   );
 }
 

@@ -62,6 +62,14 @@ export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
   { id: "state", head: heads.state, cell: (it) => <ConsumerState of={it} /> },
 ];
 
+/** Of a queue with partitions. */
+const PARTITIONS: Column<Consumer> = {
+  id: "partitions",
+  head: heads.partitions,
+  cell: (it) => it.partitions?.join(", ") ?? "",
+  wraps: true,
+};
+
 export function QueueConsumers({ queue }: { queue: Queue }) {
   const query = useQuery<Consumer[]>(path("consumers", queue.vhost), 3_000);
   return (
@@ -69,7 +77,9 @@ export function QueueConsumers({ queue }: { queue: Queue }) {
       {(all) => (
         <Table
           label={words.pages.consumers}
-          columns={CONSUMER_COLUMNS}
+          columns={
+            all.some((it) => it.partitions) ? [...CONSUMER_COLUMNS, PARTITIONS] : CONSUMER_COLUMNS
+          }
           rows={all.filter((it) => it.queue.name === queue.name)}
           keyOf={keyOfConsumer}
           isMain

@@ -15,7 +15,10 @@ export interface Sought {
   name: string;
   state: string;
   partition: string;
+  /** A position, or `last`. */
   from: string;
+  /** A time as ISO 8601 writes it: only messages that came then or later. */
+  since: string;
   contains: string;
   /** `name` or `name:value`. */
   header: string;
@@ -26,29 +29,46 @@ export interface Looked {
   next: string | null;
   isLooking: boolean;
   answers: number;
+  /** Messages before the first one may be of the time, too. */
+  isRough: boolean;
   error: unknown;
   more: () => void;
   stop: () => void;
 }
 
-/** Whether a message has the header, with this text in its value. */
-export function hasHeader(message: Message, header: string): boolean {
-  if (header === "") return true;
+/** What the node filters by: `name: value` as `name:value`. A name alone the console looks for itself. */
+export function askedHeader(header: string): string | undefined {
   const [name = "", ...rest] = header.split(":");
+  const value = rest.join(":").trim();
+  return value === "" ? undefined : `${name.trim()}:${value}`;
+}
+
+/** Whether a message has the header, with this value as the node compares it. */
+export function hasHeader(message: Message, header: string): boolean {
+  const [name = "", ...rest] = header.split(":");
+  if (name === "") return true;
   const headers = message.properties.headers ?? {};
-  if (!(name in headers)) return false;
-  const value = headers[name];
+  const value = headers[name.trim()];
+  const wanted = rest.join(":").trim();
+  if (value === undefined || wanted === "") return value !== undefined;
   const text = typeof value === "string" ? value : JSON.stringify(value);
-  return text.includes(rest.join(":").trim());
+  return text === wanted || (typeof value === "number" && value === Number(wanted));
 }
 
 export function messagesPath(vhost: string, name: string): string {
   return path("queues", vhost, name, "messages");
 }
 
-type Known = Pick<Looked, "items" | "next" | "isLooking" | "answers" | "error">;
+type Known = Pick<Looked, "items" | "next" | "isLooking" | "answers" | "isRough" | "error">;
 
-const BEGIN: Known = { items: [], next: null, isLooking: true, answers: 0, error: undefined };
+const BEGIN: Known = {
+  items: [],
+  next: null,
+  isLooking: true,
+  answers: 0,
+  isRough: false,
+  error: undefined,
+};
 
 /** A search that may be stopped, and go on. */
 interface Search {
@@ -62,7 +82,16 @@ export function useLooked(sought: Sought, round: number): Looked {
 
   const look = async (mine: Search) => {
     const { vhost, name, state, partition, contains, header } = sought;
-    const asked = { state, partition, contains, count: PAGE, truncate: PREVIEW_BYTES };
+    const sinceMs = Date.parse(sought.since);
+    const asked = {
+      state,
+      partition,
+      contains,
+      count: PAGE,
+      truncate: PREVIEW_BYTES,
+      header: askedHeader(header),
+      from_time: Number.isNaN(sinceMs) ? undefined : sinceMs,
+    };
     const isOver = () => mine.isStopped || mine !== search.current;
     let error: unknown;
     try {
@@ -77,6 +106,7 @@ export function useLooked(sought: Sought, round: number): Looked {
           items: [...it.items, ...fit],
           next: told.next,
           answers: it.answers + 1,
+          isRough: it.isRough || told.time_is_exact === false,
         }));
       }
     } catch (refused) {

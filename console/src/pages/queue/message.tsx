@@ -5,7 +5,7 @@ import * as format from "../../core/format";
 import { go } from "../../core/place";
 import { bytesOf, formsOf, shownAs, unpacked, type Form, type Payload } from "../../core/payload";
 import { useQuery } from "../../core/query";
-import { role } from "../../core/session";
+import { mayPurge, role } from "../../core/session";
 import { withAsked } from "../../core/api";
 import type { Message, Messages, Queue } from "../../types";
 import { Dialog } from "../../ui/dialog";
@@ -13,8 +13,10 @@ import { Choice } from "../../ui/fields";
 import { Copy, Facts, queueHref, valueText } from "../../ui/parts";
 import { template } from "../../ui/publish";
 import { words } from "../../words";
+import { EditDialog } from "../dead/edit";
 import { HolderOf } from "../held/holder";
 import { messagesPath } from "./looked";
+import { ProtobufPayload, jsonOf, useProtobuf } from "./protobuf";
 
 const TEXTS = words.messagesTab;
 const { facts } = TEXTS;
@@ -27,9 +29,12 @@ interface Props {
   message: Message;
   partition: string;
   onClose: () => void;
+  /** The message was sent elsewhere. */
+  onGone: () => void;
 }
 
-export function MessageDialog({ queue, message, partition, onClose }: Props) {
+export function MessageDialog({ queue, message, partition, onClose, onGone }: Props) {
+  const [isEdited, setEdited] = useState(false);
   const { vhost, name } = queue;
   const asked = { from: message.position, count: 1, truncate: WHOLE_BYTES, partition };
   const { data } = useQuery<Messages>(
@@ -40,9 +45,25 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
     template.value = whole;
     go(queueHref(vhost, name, "publish"));
   };
+  if (isEdited) {
+    const gone = () => {
+      onClose();
+      onGone();
+    };
+    return (
+      <EditDialog
+        vhost={vhost}
+        queue={name}
+        message={whole}
+        onClose={() => setEdited(false)}
+        onDone={gone}
+      />
+    );
+  }
+  const canEdit = mayPurge(vhost, name) && whole.dead_letter_history.length > 0;
   return (
     <Dialog title={TEXTS.one(message.position, name)} onClose={onClose} isWide>
-      <Content message={whole} />
+      <Content queue={queue} message={whole} />
       <h3>{TEXTS.about}</h3>
       <Facts of={factsOf(whole)} />
       {whole.holder && <HolderOf holder={whole.holder} isWhole />}
@@ -52,6 +73,11 @@ export function MessageDialog({ queue, message, partition, onClose }: Props) {
       <footer>
         <Copy text={whole.payload} label={TEXTS.copyPayload} />
         <Copy text={JSON.stringify(whole, null, 2)} label={TEXTS.copyMessage} />
+        {canEdit && (
+          <button type="button" onClick={() => setEdited(true)}>
+            {TEXTS.edit}
+          </button>
+        )}
         {role.value.changes && (
           <button type="button" onClick={publishAgain}>
             {TEXTS.publishAgain}
@@ -97,19 +123,28 @@ function usePayload({ payload, payload_encoding }: Message): Payload | undefined
   return known;
 }
 
-function Content({ message }: { message: Message }) {
+/** How a payload is shown: what the bytes say of themselves, or by a type that somebody brought along. */
+type Shown = Form | "protobuf";
+
+function Content({ queue, message }: { queue: Queue; message: Message }) {
   const payload = usePayload(message);
-  const [chosen, setChosen] = useState<Form | undefined>(undefined);
+  const [chosen, setChosen] = useState<Shown | undefined>(undefined);
+  const protobuf = useProtobuf(queue);
   if (!payload) return null;
-  const forms = formsOf(payload.bytes);
-  const form = chosen !== undefined && forms.includes(chosen) ? chosen : (forms[0] ?? "hex");
+  const told = protobuf.tell(message, payload.bytes);
+  const others: Shown[] = formsOf(payload.bytes);
+  const isRead = jsonOf(told) !== undefined;
+  const forms: Shown[] = isRead ? ["protobuf", ...others] : [...others, "protobuf"];
+  const offered = protobuf.reader ? forms : others;
+  const form = chosen !== undefined && offered.includes(chosen) ? chosen : (offered[0] ?? "hex");
+  const mayBeProtobuf = !protobuf.reader && message.payload_encoding === "base64";
   return (
     <>
       <div class="under-head">
         <Choice
           label={TEXTS.form}
           value={form}
-          options={forms.map((it) => [it, TEXTS.forms[it]])}
+          options={offered.map((it) => [it, TEXTS.forms[it]])}
           onChoose={setChosen}
         />
         <span class="dim">{format.bytes(message.payload_bytes)}</span>
@@ -117,10 +152,15 @@ function Content({ message }: { message: Message }) {
           <span class="dim">{TEXTS.gzip(format.bytes(payload.bytes.length))}</span>
         )}
         {message.truncated && <span class="dim">{TEXTS.truncated}</span>}
+        {mayBeProtobuf && <span class="dim">{TEXTS.noDescriptor}</span>}
       </div>
-      <pre class="payload" tabIndex={0} aria-label={heads.payload}>
-        {shownAs(form, payload.bytes)}
-      </pre>
+      {form === "protobuf" && protobuf.reader && told ? (
+        <ProtobufPayload queue={queue} reader={protobuf.reader} message={message} told={told} />
+      ) : (
+        <pre class="payload" tabIndex={0} aria-label={heads.payload}>
+          {form === "protobuf" ? "" : shownAs(form, payload.bytes)}
+        </pre>
+      )}
     </>
   );
 }

@@ -2,10 +2,11 @@
 
 import { useState } from "preact/hooks";
 import * as format from "../../core/format";
+import { bytesOf } from "../../core/payload";
 import { said, show } from "../../core/place";
 import { role } from "../../core/session";
 import type { Message, Queue } from "../../types";
-import { Choice, SelectField } from "../../ui/fields";
+import { Choice, SelectField, TextField } from "../../ui/fields";
 import { Age, Failure, Tag } from "../../ui/parts";
 import { save } from "../../ui/save";
 import { Table, type Column } from "../../ui/table";
@@ -13,6 +14,7 @@ import { words } from "../../words";
 import { RetryDialog } from "../dead/retry";
 import { type Looked, type Sought, useLooked } from "./looked";
 import { MessageDialog } from "./message";
+import { type Protobuf, ProtobufButton, jsonOf, useProtobuf } from "./protobuf";
 
 const TEXTS = words.messagesTab;
 const { heads } = TEXTS;
@@ -48,8 +50,20 @@ const COLUMNS: readonly Column<Message>[] = [
     isNumber: true,
     isWide: true,
   },
-  { id: "payload", head: heads.payload, cell: (it) => <code class="preview">{preview(it)}</code> },
 ];
+
+function payloadColumn(protobuf: Protobuf): Column<Message> {
+  const cell = (it: Message) => <code class="preview">{decoded(it, protobuf) ?? preview(it)}</code>;
+  return { id: "payload", head: heads.payload, cell };
+}
+
+/** The beginning of its JSON, if it is read as Protobuf. */
+function decoded(message: Message, protobuf: Protobuf): string | undefined {
+  if (!protobuf.reader) return undefined;
+  const bytes = bytesOf(message.payload, message.payload_encoding);
+  const json = jsonOf(protobuf.tell(message, bytes));
+  return json === undefined ? undefined : JSON.stringify(json).slice(0, PREVIEW_LETTERS);
+}
 
 const PREVIEW_LETTERS = 160;
 
@@ -66,12 +80,14 @@ export function MessagesTab({ queue }: { queue: Queue }) {
   const [round, setRound] = useState(0);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const [isRetrying, setRetrying] = useState(false);
+  const protobuf = useProtobuf(queue);
   const sought: Sought = {
     vhost: queue.vhost,
     name: queue.name,
     state: said("state"),
     partition: said("partition"),
     from: said("position"),
+    since: said("since"),
     contains: said("contains"),
     header: said("header"),
   };
@@ -83,7 +99,11 @@ export function MessagesTab({ queue }: { queue: Queue }) {
   const canRetry = role.value.changes && picked.some((it) => it.dead_letter_history.length > 0);
   return (
     <>
-      <Filters queue={queue} onAgain={() => setRound(round + 1)} />
+      <Filters
+        key={said("position") + said("since")}
+        queue={queue}
+        onAgain={() => setRound(round + 1)}
+      />
       <div class="under-head">
         <State looked={looked} />
         <button
@@ -93,16 +113,18 @@ export function MessagesTab({ queue }: { queue: Queue }) {
         >
           {TEXTS.save(chosen.length)}
         </button>
+        <ProtobufButton queue={queue} />
         {canRetry && (
           <button type="button" onClick={() => setRetrying(true)}>
             {TEXTS.retry(picked.length)}
           </button>
         )}
       </div>
+      {looked.isRough && <p class="dim">{TEXTS.rough}</p>}
       {error !== undefined && <Failure error={error} reload={() => setRound(round + 1)} />}
       <Table
         label={TEXTS.title}
-        columns={COLUMNS}
+        columns={[...COLUMNS, payloadColumn(protobuf)]}
         rows={items}
         keyOf={(it) => it.position}
         isMain
@@ -116,6 +138,7 @@ export function MessagesTab({ queue }: { queue: Queue }) {
           message={open}
           partition={sought.partition}
           onClose={() => show({ message: undefined })}
+          onGone={() => setRound(round + 1)}
         />
       )}
       {isRetrying && (
@@ -155,35 +178,49 @@ function State({ looked }: { looked: Looked }) {
   );
 }
 
+type Begin = (typeof TEXTS.begins)[number][0];
+
+function beginOf(): Begin {
+  if (said("since") !== "") return "time";
+  const position = said("position");
+  if (position === "last") return "last";
+  return position === "" ? "first" : "position";
+}
+
+/** What the field beside the choice shows. */
+function beginText(begin: Begin): string {
+  if (begin === "time") return format.field(Date.parse(said("since")));
+  return begin === "position" ? said("position") : "";
+}
+
+/** Where it begins, in the address. */
+function beginAt(begin: Begin, text: string): { position: string; since: string } {
+  const at = new Date(text);
+  switch (begin) {
+    case "first":
+      return { position: "", since: "" };
+    case "last":
+      return { position: "last", since: "" };
+    case "position":
+      return { position: text, since: "" };
+    case "time":
+      return { position: "", since: Number.isNaN(at.getTime()) ? "" : at.toISOString() };
+  }
+}
+
 function Filters({ queue, onAgain }: { queue: Queue; onAgain: () => void }) {
   const [text, setText] = useState(said("contains"));
   const [header, setHeader] = useState(said("header"));
-  const [from, setFrom] = useState(said("position"));
+  const [begin, setBegin] = useState(beginOf);
+  const [at, setAt] = useState(() => beginText(beginOf()));
   const submit = (event: Event) => {
     event.preventDefault();
-    show({ contains: text, header, position: from }, "push");
+    show({ contains: text, header, ...beginAt(begin, at) }, "push");
     onAgain();
   };
   const partitions = queue.partitions ?? [];
   const states = TEXTS.filters;
   const state = states.find(([name]) => name === said("state"))?.[0] ?? "";
-  const input = (
-    label: string,
-    value: string,
-    onText: (text: string) => void,
-    placeholder: string,
-  ) => (
-    <label class="inline">
-      <span>{label}</span>
-      <input
-        type="search"
-        value={value}
-        placeholder={placeholder}
-        onInput={(event) => onText(event.currentTarget.value)}
-        {...(label === TEXTS.contains ? { "data-search": true } : {})}
-      />
-    </label>
-  );
   return (
     <form class="row" onSubmit={submit}>
       <Choice
@@ -200,9 +237,50 @@ function Filters({ queue, onAgain }: { queue: Queue; onAgain: () => void }) {
           onChoose={(it) => show({ partition: it, position: undefined })}
         />
       )}
-      {input(TEXTS.contains, text, setText, TEXTS.containsHint)}
-      {input(TEXTS.header, header, setHeader, TEXTS.headerHint)}
-      {input(TEXTS.from, from, setFrom, TEXTS.fromHint)}
+      <TextField
+        label={TEXTS.contains}
+        type="search"
+        placeholder={TEXTS.containsHint}
+        value={text}
+        onText={setText}
+        data-search
+      />
+      <TextField
+        label={TEXTS.header}
+        type="search"
+        placeholder={TEXTS.headerHint}
+        value={header}
+        onText={setHeader}
+      />
+      <SelectField
+        label={TEXTS.begin}
+        value={begin}
+        options={TEXTS.begins}
+        onChoose={(it) => {
+          setBegin(it);
+          setAt(beginText(it));
+        }}
+      />
+      {begin === "position" && (
+        <TextField
+          label={heads.position}
+          hint={queue.type === "stream" ? TEXTS.positionHint : undefined}
+          pattern="([0-9]+[.])?[0-9]+"
+          required
+          value={at}
+          onText={setAt}
+        />
+      )}
+      {begin === "time" && (
+        <TextField
+          label={TEXTS.time}
+          type="datetime-local"
+          step={1}
+          required
+          value={at}
+          onText={setAt}
+        />
+      )}
       <button type="submit" class="primary">
         {TEXTS.look}
       </button>

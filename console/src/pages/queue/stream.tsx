@@ -1,5 +1,6 @@
 // What streams and subscriptions have beside queues: partitions, readers, and the place where a subscription goes on.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { change, path } from "../../core/api";
 import * as format from "../../core/format";
@@ -7,11 +8,11 @@ import { useQuery } from "../../core/query";
 import { role } from "../../core/session";
 import { now } from "../../core/visible";
 import { queues } from "../../live/stream";
-import type { Partition, Queue } from "../../types";
+import type { Assignment, Connection, Partition, Queue } from "../../types";
 import { TextField } from "../../ui/fields";
 import { RowForm } from "../../ui/form";
 import { ListCard } from "../../ui/list";
-import { Card, QueueLink } from "../../ui/parts";
+import { Card, QueueLink, connectionHref } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
 import { Seek } from "./seeking";
@@ -75,8 +76,35 @@ const LAG_COLUMNS: readonly Column<Partition>[] = [
   },
 ];
 
+type HasConsumer = (partition: number) => ComponentChildren;
+
+/** Which consumer has a partition: the connection of it, as the node names it. */
+function useConsumers({ vhost, name, type }: Queue): Column<Partition>[] {
+  const to = path("millrace", "queues", vhost, name, "assignment");
+  const { data } = useQuery<Assignment>(type === "stream" ? undefined : to, 3_000);
+  const connections = useQuery<Connection[]>(
+    data?.consumers.length ? path("vhosts", vhost, "connections") : undefined,
+    10_000,
+  );
+  if (!data) return [];
+  const link = (id: string) => {
+    const found = connections.data?.find((it) => it.millrace?.id === id);
+    if (!found) return id;
+    return <a href={connectionHref(found.name)}>{found.user_provided_name ?? found.name}</a>;
+  };
+  const of: HasConsumer = (partition) => {
+    const one = data.partitions.find((it) => it.partition === partition)?.consumer;
+    if (one) return link(one);
+    const some = data.consumers.filter((it) => it.partitions.includes(partition));
+    if (some.length > 1) return TEXTS.sharedBy(some.length);
+    return some[0]?.connection ? link(some[0].connection) : format.NOTHING;
+  };
+  return [{ id: "consumer", head: TEXTS.consumer, cell: (it) => of(it.partition), isWide: true }];
+}
+
 function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) {
   const { vhost, name, partitions = [] } = queue;
+  const consumers = useConsumers(queue);
   const [text, setText] = useState("");
   const count = Number(text);
   return (
@@ -84,7 +112,11 @@ function Partitions({ queue, mayChange }: { queue: Queue; mayChange: boolean }) 
       <Table
         id="p"
         label={TEXTS.partitions}
-        columns={[...PARTITION_COLUMNS, ...(queue.type === "stream" ? [KEPT] : LAG_COLUMNS)]}
+        columns={[
+          ...PARTITION_COLUMNS,
+          ...(queue.type === "stream" ? [KEPT] : LAG_COLUMNS),
+          ...consumers,
+        ]}
         rows={partitions}
         keyOf={(it) => String(it.partition)}
         empty={<p>{TEXTS.onePartition}</p>}
