@@ -401,7 +401,29 @@ fn a_worker_rests_when_it_is_told_and_goes_on() {
     let resumed = stage.ask("DELETE /pause", login).unwrap();
     assert!(resumed.ends_with("{\"is_paused\":false}"), "{resumed}");
     wait_until("the job is executed", || stage.endpoint.counts().contains_key(&id));
-    assert_eq!(proof(&worker.stop())["done"], 1);
+
+    // The same of its pipeline alone.
+    assert!(stage.ask("PUT /pause/mail", "").unwrap().contains("401"));
+    assert!(stage.ask("PUT /pause/fax", login).unwrap().contains("404"));
+    let paused = stage.ask("PUT /pause/mail?by=ann", login).unwrap();
+    assert!(paused.ends_with("{\"is_paused\":true}"), "{paused}");
+    let told = stage.millrace(&["status", "--json", "--address", &stage.metrics]);
+    let status: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let pipeline = &status["pipelines"][0];
+    assert_eq!((&status["is_paused"], &status["paused_by"]), (&false.into(), &().into()));
+    assert_eq!((&pipeline["is_paused"], &pipeline["paused_by"]), (&true.into(), &"ann".into()));
+    assert!(pipeline["paused_at"].as_u64() > Some(1_600_000_000_000), "{status}");
+    let shown = stage.millrace(&["status", "--address", &stage.metrics]);
+    assert!(String::from_utf8(shown.stdout).unwrap().contains("paused by ann"));
+    stage.publish(0..1);
+    wait_until("the worker has it in hand, or the broker keeps it", || {
+        let status = stage.get("/status").unwrap();
+        status.contains("\"in_hand\":1") || stage.waiting("jobs") == Some(1)
+    });
+    assert!(!stage.endpoint.counts().contains_key("job-0"));
+    stage.ask("DELETE /pause/mail", login).unwrap();
+    wait_until("the job is executed", || stage.endpoint.counts().contains_key("job-0"));
+    assert_eq!(proof(&worker.stop())["done"], 2);
 }
 
 #[test]

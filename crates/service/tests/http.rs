@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use service::io::http::{Limits, Orders, Watched, bind, serve, serve_with_orders, serve_within};
-use service::io::pauses::Pauses;
+use service::io::pauses::{Pause, Pauses};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -215,8 +215,12 @@ async fn a_connection_has_one_request() {
 
 /// The answer to an order that shows this login.
 async fn order(address: SocketAddr, method: &str, login: &str) -> String {
+    order_of(address, method, "/pause", login).await
+}
+
+async fn order_of(address: SocketAddr, method: &str, path: &str, login: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    let request = format!("{method} /pause HTTP/1.1\r\nhost: x\r\n{login}\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\n{login}\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     rest(socket).await
 }
@@ -251,6 +255,45 @@ async fn whoever_shows_the_secret_pauses_and_resumes_and_nobody_else_does() {
     let resumed = order(address, "DELETE", login).await;
     assert!(resumed.ends_with("{\"is_paused\":false}") && !pauses.is_resting(), "{resumed}");
     assert!(get(address, "/health/live").await.ends_with("alive\n"));
+}
+
+#[tokio::test]
+async fn a_part_rests_by_itself_and_with_the_whole_and_tells_who_wanted_it() {
+    let listener = bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (whole, mail, sms) = (Pauses::default(), Pauses::default(), Pauses::default());
+    let parts = [("e mail/ä".to_owned(), mail.clone()), ("sms".to_owned(), sms.clone())];
+    let orders = Orders::new("swordfish", whole.clone()).with_parts(parts.into());
+    tokio::spawn(serve_with_orders(listener, Service::default(), orders));
+    for pauses in [&whole, &mail, &sms] {
+        tokio::spawn(pauses.clone().follow(async |_| ()));
+    }
+    let login = "authorization: Bearer swordfish\r\n";
+    let path = "/pause/e%20mail%2F%C3%A4?by=ann+%C3%A4";
+    let refused = order_of(address, "PUT", path, "authorization: Bearer cod\r\n").await;
+    assert!(refused.starts_with("HTTP/1.1 401") && !mail.is_wanted(), "{refused}");
+    let paused = order_of(address, "PUT", path, login).await;
+    assert!(paused.starts_with("HTTP/1.1 200"), "{paused}");
+    assert!(paused.ends_with("{\"is_paused\":true}"), "{paused}");
+    let Some(Pause { by, at_ms }) = mail.pause() else { panic!("it is paused") };
+    assert!(by == "ann ä" && at_ms > 1_600_000_000_000, "{by} {at_ms}");
+    assert!(mail.is_resting() && !sms.is_wanted() && !whole.is_wanted());
+
+    // Without a name it is the address.
+    order(address, "PUT", login).await;
+    assert_eq!(whole.pause().unwrap().by, "127.0.0.1");
+    let resumed = order_of(address, "DELETE", path, login).await;
+    assert!(resumed.starts_with("HTTP/1.1 200") && !mail.is_resting(), "{resumed}");
+    assert!(resumed.ends_with("{\"is_paused\":true}"), "it rests with the whole: {resumed}");
+    order_of(address, "PUT", "/pause/sms", login).await;
+    let resumed = order(address, "DELETE", login).await;
+    assert!(resumed.ends_with("{\"is_paused\":false}") && sms.is_resting(), "{resumed}");
+
+    let unknown = order_of(address, "PUT", "/pause/fax", login).await;
+    assert!(unknown.starts_with("HTTP/1.1 404") && unknown.contains("\"error\""), "{unknown}");
+    let long = format!("/pause?by={}", "x".repeat(1000));
+    order_of(address, "PUT", &long, login).await;
+    assert_eq!(whole.pause().unwrap().by.len(), 255);
 }
 
 #[tokio::test]

@@ -4,27 +4,47 @@ use std::future::Future;
 
 use tokio::sync::watch;
 
-/// Whether a service is to rest, and whether it does. Clones are of the same service.
+/// Who has a service rest, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    pub by: String,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// Whether a service, or a part of one, is to rest, and whether it does. Clones are of the same.
 #[derive(Clone, Debug)]
 pub struct Pauses {
-    wanted: watch::Sender<bool>,
+    wanted: watch::Sender<Option<Pause>>,
     resting: watch::Sender<bool>,
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self { wanted: watch::Sender::new(false), resting: watch::Sender::new(false) }
+        Self { wanted: watch::Sender::new(None), resting: watch::Sender::new(false) }
     }
 }
 
 impl Pauses {
-    /// The service is to rest, or to go on. What it does until then is finished first.
-    pub fn want(&self, rest: bool) {
-        self.wanted.send_replace(rest);
+    /// The service is to rest, or to go on. What it does until then is finished first. One that is to rest already is
+    /// paused by whoever paused it first.
+    pub fn want(&self, pause: Option<Pause>) {
+        self.wanted.send_if_modified(|wanted| {
+            let changes = wanted.is_some() != pause.is_some();
+            if changes {
+                *wanted = pause;
+            }
+            changes
+        });
     }
 
     pub fn is_wanted(&self) -> bool {
-        *self.wanted.borrow()
+        self.wanted.borrow().is_some()
+    }
+
+    /// Who has it rest; nobody: it is to go on.
+    pub fn pause(&self) -> Option<Pause> {
+        self.wanted.borrow().clone()
     }
 
     /// Whether nothing is being done.
@@ -44,7 +64,7 @@ impl Pauses {
         loop {
             let rests = self.is_resting();
             // The sender is here: it does not go away.
-            let _ = wanted.wait_for(|wanted| *wanted != rests).await;
+            let _ = wanted.wait_for(|wanted| wanted.is_some() != rests).await;
             act(!rests).await;
             self.resting.send_replace(!rests);
         }
@@ -71,7 +91,8 @@ impl Pauses {
                 // Who is told to stop and to rest at once stops.
                 biased;
                 () = said(&mut stop) => false,
-                () = said(&mut wanted) => true,
+                // The sender is here: it does not go away.
+                _ = wanted.wait_for(Option::is_some) => true,
                 ended = &mut working => return ended,
             };
             end.send_replace(true);
@@ -86,7 +107,7 @@ impl Pauses {
             let goes_on = tokio::select! {
                 biased;
                 () = said(&mut stop) => false,
-                _ = wanted.wait_for(|wanted| !*wanted) => true,
+                _ = wanted.wait_for(Option::is_none) => true,
             };
             self.resting.send_replace(false);
             if !goes_on {
@@ -110,6 +131,22 @@ mod tests {
 
     use super::*;
 
+    fn by(who: &str) -> Option<Pause> {
+        Some(Pause { by: who.to_owned(), at_ms: 7 })
+    }
+
+    #[test]
+    fn what_is_paused_stays_paused_by_whoever_was_first() {
+        let pauses = Pauses::default();
+        pauses.want(by("ann"));
+        pauses.want(by("bob"));
+        assert_eq!(pauses.pause(), by("ann"));
+        pauses.want(None);
+        assert_eq!((pauses.pause(), pauses.is_wanted()), (None, false));
+        pauses.want(by("bob"));
+        assert_eq!((pauses.pause(), pauses.is_wanted()), (by("bob"), true));
+    }
+
     #[tokio::test]
     async fn it_rests_while_it_is_wanted_and_begins_again_and_stops_in_either() {
         let pauses = Pauses::default();
@@ -121,12 +158,12 @@ mod tests {
             Ok::<(), ()>(())
         };
         let orders = async {
-            pauses.want(true);
+            pauses.want(by("ann"));
             pauses.until(true).await;
             assert_eq!(begun.load(Ordering::SeqCst), 1);
-            pauses.want(false);
+            pauses.want(None);
             pauses.until(false).await;
-            pauses.want(true);
+            pauses.want(by("ann"));
             pauses.until(true).await;
             assert_eq!(begun.load(Ordering::SeqCst), 2);
             stop.send_replace(true);
@@ -139,7 +176,7 @@ mod tests {
     async fn an_error_ends_it_also_while_it_comes_to_rest() {
         let pauses = Pauses::default();
         let (_stop, stopped) = watch::channel(false);
-        pauses.want(true);
+        pauses.want(by("ann"));
         let ran = pauses.run(stopped, async |mut end: watch::Receiver<bool>| {
             said(&mut end).await;
             Err("broken")

@@ -112,6 +112,8 @@ struct Inner {
 struct Lists {
     pipelines: Vec<Pipeline>,
     targets: Vec<Target>,
+    /// All of the worker was told to rest.
+    is_paused: bool,
 }
 
 /// The counters of one pipeline.
@@ -261,6 +263,11 @@ impl Metrics {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
+    /// All of the worker rests, or goes on.
+    pub fn paused(&self, is_paused: bool) {
+        lock(&self.inner.lists).is_paused = is_paused;
+    }
+
     /// Somebody asked for this, and there was no room.
     pub fn turned_away(&self) {
         self.inner.watchers_turned_away.inc();
@@ -304,15 +311,16 @@ impl Metrics {
         self.age();
         let problem = self.problem();
         let lists = lock(&self.inner.lists);
-        let pipelines: Vec<_> = lists.pipelines.iter().filter_map(Pipeline::status).collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.inner.begun.elapsed().as_secs_f64(),
             is_ready: problem.is_none(),
             problem,
-            is_paused: !pipelines.is_empty() && pipelines.iter().all(|it| it.is_paused),
-            pipelines,
+            is_paused: lists.is_paused,
+            paused_by: None,
+            paused_at: None,
+            pipelines: lists.pipelines.iter().filter_map(Pipeline::status).collect(),
             targets: lists.targets.iter().map(Target::status).collect(),
         }
     }
@@ -394,6 +402,8 @@ impl Pipeline {
             oldest_s: self.oldest.get(),
             away: state.away.clone(),
             is_paused: state.is_paused,
+            paused_by: None,
+            paused_at: None,
         })
     }
 }

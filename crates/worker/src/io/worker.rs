@@ -68,8 +68,8 @@ enum Change {
         targets: Vec<PlanTarget>,
         answer: oneshot::Sender<Result<(), Vec<String>>>,
     },
-    /// All pipelines rest, or go on.
-    Pause { is_paused: bool, done: oneshot::Sender<()> },
+    /// One pipeline rests, or goes on; none is named: all of the worker.
+    Pause { pipeline: Option<String>, is_paused: bool, done: oneshot::Sender<()> },
 }
 
 impl Control {
@@ -94,9 +94,19 @@ impl Control {
     /// Nothing is fetched and nothing is started from now on, or again. Runs that have begun finish; what has not started
     /// stays in hand.
     pub async fn pause(&self, is_paused: bool) {
+        self.order(None, is_paused).await;
+    }
+
+    /// The same of one pipeline. It rests while either it or all of the worker is paused. One that does not exist is
+    /// paused in vain.
+    pub async fn pause_pipeline(&self, name: &str, is_paused: bool) {
+        self.order(Some(name.to_owned()), is_paused).await;
+    }
+
+    async fn order(&self, pipeline: Option<String>, is_paused: bool) {
         let (done, is_done) = oneshot::channel();
         // As above.
-        let _ = self.control.send(Change::Pause { is_paused, done }).await;
+        let _ = self.control.send(Change::Pause { pipeline, is_paused, done }).await;
         let _ = is_done.await;
     }
 }
@@ -153,6 +163,8 @@ struct Line {
     held: Held,
     /// Messages whose end is followed by others (chains, batches).
     followed: HashMap<Receipt, Box<crate::job::Message>>,
+    /// It was told to rest by itself.
+    is_paused: bool,
     /// When the log last named a dead job, and how many there were since.
     dead_told: Option<Instant>,
     dead_untold: u64,
@@ -188,6 +200,10 @@ struct Shell {
     grace: Duration,
     inputs: Vec<Input>,
     effects: Vec<Effect>,
+    /// All of it was told to rest.
+    is_paused: bool,
+    /// How that is told.
+    metrics: Metrics,
     is_stopped: bool,
     /// Why the last source that ended could not go on.
     broken: Option<Error>,
@@ -222,6 +238,7 @@ impl Shell {
                 meters: metrics.pipeline(&set.name, &set.source, &set.target),
                 held: Held::default(),
                 followed: HashMap::new(),
+                is_paused: false,
                 dead_told: None,
                 dead_untold: 0,
             });
@@ -239,6 +256,8 @@ impl Shell {
             grace,
             inputs: Vec::new(),
             effects: Vec::new(),
+            is_paused: false,
+            metrics,
             is_stopped: false,
             broken: None,
         }
@@ -455,30 +474,31 @@ impl Shell {
         self.inputs.push(Input::Share { target: TargetId(target as u16), rate: Some(rate) });
     }
 
-    fn pause(&mut self, is_paused: bool) {
+    fn pause(&mut self, pipeline: Option<&str>, is_paused: bool) {
+        match pipeline {
+            None => self.is_paused = is_paused,
+            Some(name) => {
+                let named = self.lines.iter_mut().filter(|line| line.name == name);
+                named.for_each(|line| line.is_paused = is_paused);
+            }
+        }
+        self.metrics.paused(self.is_paused);
         for (at, line) in self.lines.iter().enumerate() {
+            let is_paused = self.is_paused || line.is_paused;
             self.inputs.push(Input::Paused { pipeline: PipelineId(at as u16), is_paused });
             line.meters.paused(is_paused);
         }
         // What was said is done before anybody is told so.
         self.step();
-        let pipelines = self.lines.len();
-        if is_paused {
-            tracing::info!(
-                pipelines,
-                "paused by PUT /pause: no job is fetched or started until DELETE /pause or a restart; running jobs finish"
-            );
-        } else {
-            tracing::info!(pipelines, "resumed by DELETE /pause");
-        }
+        self.tell_paused(pipeline, is_paused);
     }
 
     /// All of it holds, or nothing of it.
     fn change(&mut self, change: Change) {
         let (settings, targets, answer) = match change {
             Change::Settings { settings, targets, answer } => (settings, targets, answer),
-            Change::Pause { is_paused, done } => {
-                self.pause(is_paused);
+            Change::Pause { pipeline, is_paused, done } => {
+                self.pause(pipeline.as_deref(), is_paused);
                 let _ = done.send(());
                 return;
             }

@@ -1,15 +1,16 @@
 //! `millrace work run`: executes jobs until a signal.
 #![allow(clippy::disallowed_methods, reason = "starts what serves its metrics")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use service::io::http::{Orders, Watched, bind, serve, serve_with_orders};
-use service::io::pauses::Pauses;
+use service::io::pauses::{Pause, Pauses};
 use service::io::stop;
 use tokio::signal::unix::{SignalKind, signal};
 use worker::config::Config;
-use worker::io::metrics::Metrics;
+use worker::io::metrics::{Metrics, Status};
 use worker::io::worker::{Control, Plan, Worker};
 
 use super::super::log::Log;
@@ -77,18 +78,20 @@ async fn work(plan: Plan, config: &Config, args: &Args) -> Result<String, String
                 "cannot serve [worker] metrics on {address}: {error}. Give another address, or none"
             )
         })?;
-        let told = Told(worker.metrics());
+        let names = config.pool.pipelines.iter().map(|one| one.name.clone());
+        let told = Told {
+            metrics: worker.metrics(),
+            pauses: Pauses::default(),
+            pipelines: names.map(|name| (name, Pauses::default())).collect(),
+        };
         match config.worker.orders_secret_file() {
             Some(file) => {
                 let secret = Orders::secret_in(Path::new(file));
                 let secret = secret.map_err(|why| format!("[worker] orders_secret_file: {why}"))?;
-                let (pauses, control) = (Pauses::default(), worker.control());
-                let orders = Orders::new(&secret, pauses.clone());
+                told.follow(&worker.control());
+                let orders = Orders::new(&secret, told.pauses.clone());
+                let orders = orders.with_parts(told.pipelines.clone());
                 tokio::spawn(serve_with_orders(listener, told, orders));
-                tokio::spawn(pauses.follow(move |rests| {
-                    let control = control.clone();
-                    async move { control.pause(rests).await }
-                }));
             }
             None => {
                 tokio::spawn(serve(listener, told));
@@ -139,22 +142,56 @@ async fn change(path: &Path, config: &Config, control: &Control) -> Result<Confi
 
 /// What is served of a worker.
 #[derive(Clone)]
-struct Told(Metrics);
+struct Told {
+    metrics: Metrics,
+    pauses: Pauses,
+    /// Those of each pipeline by itself.
+    pipelines: BTreeMap<String, Pauses>,
+}
+
+impl Told {
+    /// Has the worker do what is ordered.
+    fn follow(&self, control: &Control) {
+        let of_all = control.clone();
+        tokio::spawn(self.pauses.clone().follow(move |rests| {
+            let control = of_all.clone();
+            async move { control.pause(rests).await }
+        }));
+        for (name, pauses) in &self.pipelines {
+            let (name, control) = (name.clone(), control.clone());
+            tokio::spawn(pauses.clone().follow(move |rests| {
+                let (name, control) = (name.clone(), control.clone());
+                async move { control.pause_pipeline(&name, rests).await }
+            }));
+        }
+    }
+
+    fn standing(&self) -> Status {
+        let mut status = self.metrics.status();
+        let said = |pauses: &Pauses| pauses.pause().map(|Pause { by, at_ms }| (by, at_ms)).unzip();
+        (status.paused_by, status.paused_at) = said(&self.pauses);
+        for one in &mut status.pipelines {
+            (one.paused_by, one.paused_at) =
+                self.pipelines.get(&one.name).map(said).unwrap_or_default();
+        }
+        status
+    }
+}
 
 impl Watched for Told {
     fn turned_away(&self) {
-        self.0.turned_away();
+        self.metrics.turned_away();
     }
 
     fn metrics(&self) -> String {
-        self.0.text()
+        self.metrics.text()
     }
 
     fn problem(&self) -> Option<String> {
-        self.0.problem()
+        self.metrics.problem()
     }
 
     fn status(&self) -> Option<String> {
-        serde_json::to_string(&self.0.status()).ok()
+        serde_json::to_string(&self.standing()).ok()
     }
 }

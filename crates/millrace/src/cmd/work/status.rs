@@ -153,7 +153,8 @@ fn shown(status: &Status, rates: Option<&BTreeMap<String, f64>>, has_colours: bo
             one.oldest_s,
         ));
         if one.is_paused {
-            line("    paused".to_owned());
+            let by = one.paused_by.as_ref().or(status.paused_by.as_ref());
+            line(by.map_or("    paused".to_owned(), |by| format!("    paused by {by}")));
         }
     }
     line(format!(
@@ -220,6 +221,17 @@ mod tests {
         assert!(
             shown(&status(110), Some(&rates), false).contains("mail                         50")
         );
+    }
+
+    #[test]
+    fn it_is_said_who_paused_a_pipeline() {
+        let mut status = status(0);
+        status.pipelines[0].is_paused = true;
+        assert!(shown(&status, None, false).contains("\n    paused\n"), "an older worker");
+        status.paused_by = Some("ann".into());
+        assert!(shown(&status, None, false).contains("\n    paused by ann\n"));
+        status.pipelines[0].paused_by = Some("bob".into());
+        assert!(shown(&status, None, false).contains("\n    paused by bob\n"));
     }
 
     #[test]

@@ -13,9 +13,14 @@ pub struct Status {
     pub is_ready: bool,
     /// Why it is not ready.
     pub problem: Option<String>,
-    /// It was told to rest: all pipelines are paused.
+    /// All of it was told to rest.
     #[serde(default)]
     pub is_paused: bool,
+    /// Who told it so, and when, in milliseconds since 1970.
+    #[serde(default)]
+    pub paused_by: Option<String>,
+    #[serde(default)]
+    pub paused_at: Option<u64>,
     pub pipelines: Vec<PipelineStatus>,
     pub targets: Vec<TargetStatus>,
 }
@@ -42,7 +47,13 @@ pub struct PipelineStatus {
     pub oldest_s: f64,
     /// Why the source is away.
     pub away: Option<String>,
+    /// It rests: by itself, or with all of the worker.
     pub is_paused: bool,
+    /// Who paused this pipeline by itself, and when, in milliseconds since 1970.
+    #[serde(default)]
+    pub paused_by: Option<String>,
+    #[serde(default)]
+    pub paused_at: Option<u64>,
 }
 
 /// A target.

@@ -68,6 +68,32 @@ impl Shell {
         }
     }
 
+    pub(super) fn tell_paused(&self, pipeline: Option<&str>, is_paused: bool) {
+        let pipelines = self.lines.len();
+        match (pipeline, is_paused) {
+            (None, true) => tracing::info!(
+                pipelines,
+                "paused by PUT /pause: no job is fetched or started until DELETE /pause or a restart; running jobs finish"
+            ),
+            (None, false) => tracing::info!(
+                pipelines,
+                "resumed by DELETE /pause; pipelines that were paused by themselves stay so"
+            ),
+            (Some(pipeline), true) => tracing::info!(
+                pipeline,
+                "paused by PUT /pause/{pipeline}: the pipeline fetches and starts no job until DELETE of the same or a \
+                 restart; its running jobs finish"
+            ),
+            (Some(pipeline), false) if self.is_paused => tracing::info!(
+                pipeline,
+                "resumed by DELETE /pause/{pipeline}; it rests until DELETE /pause, as all of the worker does"
+            ),
+            (Some(pipeline), false) => {
+                tracing::info!(pipeline, "resumed by DELETE /pause/{pipeline}")
+            }
+        }
+    }
+
     pub(super) fn away(&self, line: usize, why: String) {
         let line = &self.lines[line];
         tracing::warn!(pipeline = line.name, %why, "source is away; connecting again");

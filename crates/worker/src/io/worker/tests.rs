@@ -9,6 +9,7 @@ use super::*;
 use crate::io::handlers::Failure;
 use crate::io::source::{BoxFuture, Link, Source};
 use crate::job::Message;
+use crate::pool::PipelineSettings;
 use crate::settlement::Settlement;
 
 /// Gives these jobs, as fast as it may, and tells what became of them.
@@ -52,6 +53,35 @@ fn job((kind, receipt): (&'static str, u64)) -> Job {
     let message = Message { id, kind: kind.to_owned(), attempt: 1, ..Message::default() };
     let (receipt, key, group) = (Receipt(receipt), None, None);
     Job { receipt, message, key, group, lease_until: None, published_ms: None }
+}
+
+/// Gives a job whenever it is sent one.
+struct Fed {
+    jobs: mpsc::UnboundedReceiver<u64>,
+    told: mpsc::UnboundedSender<Settled>,
+}
+
+impl Source for Fed {
+    fn run(mut self: Box<Self>, mut link: Link) -> BoxFuture<Result<(), Error>> {
+        Box::pin(async move {
+            loop {
+                tokio::select! {
+                    order = link.orders.recv() => match order {
+                        Some(Order::Settle(settled)) => {
+                            let receipts = settled.iter().map(|one| one.receipt).collect();
+                            settled.into_iter().for_each(|one| self.told.send(one).unwrap());
+                            let _ = link.news.send(News::Settled(receipts)).await;
+                        }
+                        Some(Order::Room { .. } | Order::Renew(_) | Order::Drain) => (),
+                        Some(Order::Close) | None => return Ok(()),
+                    },
+                    Some(receipt) = self.jobs.recv() => {
+                        let _ = link.news.send(News::Took(vec![job(("ok", receipt))])).await;
+                    }
+                }
+            }
+        })
+    }
 }
 
 fn memory(jobs: Vec<&'static str>) -> (Memory, mpsc::UnboundedReceiver<Settled>) {
@@ -150,6 +180,54 @@ async fn a_change_holds_whole_or_not_at_all_while_jobs_run() {
     stop.send_replace(true);
     let proof = ended.await.unwrap().unwrap();
     assert_eq!((proof.taken, proof.done, proof.dead), (3, 2, 1));
+}
+
+#[tokio::test]
+async fn one_pipeline_rests_while_others_work_and_while_all_of_the_worker_does() {
+    let fed = || {
+        let (feed, jobs) = mpsc::unbounded_channel();
+        let (told, settled) = mpsc::unbounded_channel();
+        (feed, settled, Fed { jobs, told })
+    };
+    let ((mail, mut mailed, mails), (sms, mut texted, texts)) = (fed(), fed());
+    let worker = Worker::builder()
+        .pipeline(PipelineSettings::new("mail", "main"), mails)
+        .pipeline(PipelineSettings::new("sms", "main"), texts)
+        .handler("ok", async |(): ()| Ok(()))
+        .build()
+        .unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let (control, metrics) = (worker.control(), worker.metrics());
+    let running = tokio::spawn(worker.run_until(stopped));
+    let paused = || {
+        let status = metrics.status();
+        let each: Vec<bool> = status.pipelines.iter().map(|one| one.is_paused).collect();
+        (status.is_paused, each)
+    };
+    control.pause_pipeline("mail", true).await;
+    assert_eq!(paused(), (false, vec![true, false]));
+    mail.send(1).unwrap();
+    while metrics.status().pipelines[0].taken == 0 {
+        tokio::task::yield_now().await;
+    }
+    sms.send(1).unwrap();
+    assert_eq!(texted.recv().await.unwrap().settlement, Settlement::Done);
+    let resting = metrics.status().pipelines.remove(0);
+    assert_eq!((resting.in_hand, resting.running), (1, 0), "the job waits here");
+
+    control.pause(true).await;
+    control.pause_pipeline("mail", false).await;
+    assert_eq!(paused(), (true, vec![true, true]), "it rests with the worker");
+    control.pause_pipeline("mail", true).await;
+    control.pause(false).await;
+    assert_eq!(paused(), (false, vec![true, false]), "it was paused by itself");
+    assert!(mailed.try_recv().is_err());
+    control.pause_pipeline("fax", true).await;
+    control.pause_pipeline("mail", false).await;
+    assert_eq!(mailed.recv().await.unwrap().settlement, Settlement::Done);
+    assert_eq!(paused(), (false, vec![false, false]));
+    stop.send_replace(true);
+    assert_eq!(running.await.unwrap().unwrap().done, 2);
 }
 
 #[tokio::test]
