@@ -35,6 +35,7 @@ mod start;
 mod store;
 mod tallies;
 mod threads;
+mod usage;
 mod withholding;
 mod writing;
 
@@ -50,3 +51,4 @@ pub use restore::{BackupGroup, Home, Totals, check_backup_group, restore_directo
 pub use secret::{kept_secret, new_secret};
 pub use start::{launch, start};
 pub use tallies::Tally;
+pub use usage::{Taken, Usage, usage};

@@ -58,12 +58,14 @@ pub use digests::{Compared, Comparison};
 pub use io::{
     Admission, AnswerReceiver, BackupGroup, BackupPart, BackupSource, Cause, ClusterHandle, Config,
     Counters, CutGroup, Failure, Home, NotChanged, NotTold, PeerCounters, PeerStatus, Question,
-    Reply, StartError, Status, Tally, Totals, check_backup_group, foresee, kept_secret, launch,
-    new_secret, queue_names, rescue_directory, restore_directory, start, survey_directory,
+    Reply, StartError, Status, Taken, Tally, Totals, Usage, check_backup_group, foresee,
+    kept_secret, launch, new_secret, queue_names, rescue_directory, restore_directory, start,
+    survey_directory, usage,
 };
 pub use leadership::LeaderChange;
-pub use locked::{LockQuestion, LockResult, LockSpec, NotLocked};
+pub use locked::{LockLine, LockQuestion, LockResult, LockSpec, LockWaiter, NotLocked};
 pub use membership::PeerConfig;
 pub use peeked::{NotPeeked, PeekSpec, Peeked, PeekedMessage};
 pub use request::{Alarms, Answer, Delivery, Held, Leaving, Request, Ticket};
+pub use wal::Part;
 pub use withheld::{NotWithheld, WithheldCount, WithholdStep};

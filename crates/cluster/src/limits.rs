@@ -227,6 +227,9 @@ pub const LOCK_QUESTIONS_MAX: usize = 20_000;
 /// Questions about locks that one entry answers.
 pub const LOCKS_PER_ENTRY: usize = 1_000;
 
+/// Of those who wait for a lock so many are told, the first ones.
+pub const LOCK_WAITERS_TOLD: usize = 100;
+
 /// Queues that are described by one question of an operator.
 pub const DESCRIBED_QUEUES_MAX: usize = 100;
 

@@ -53,6 +53,23 @@ pub enum NotLocked {
     Late,
 }
 
+/// Who waits for a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockLine {
+    /// The first of them, in the order in which they get it.
+    pub first: Vec<LockWaiter>,
+    /// All of them.
+    pub count: usize,
+}
+
+/// Somebody who waits for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWaiter {
+    pub owner: String,
+    /// Since the leader of the group heard of it: a new leader begins to count anew.
+    pub waited_ms: u64,
+}
+
 impl LockSpec {
     pub fn now(what: LockQuestion) -> Self {
         Self { what, wait_ms: 0, is_again: false }

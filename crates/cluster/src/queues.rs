@@ -23,7 +23,7 @@ use machine::{
 use crate::bodies::{Bodies, FetchPart, Got, Outgoing, Run, Withdrawn};
 use crate::checkpoint::Stored;
 use crate::limits::{SETTLE_WAIT_MS, SETTLES_GATHERED};
-use crate::locked::LockSpec;
+use crate::locked::{LockLine, LockSpec};
 use crate::peeked::PeekSpec;
 use crate::peer::message::Attachment;
 use crate::request::{Answer, Held, Leaving, Request, Ticket};
@@ -222,6 +222,11 @@ impl Queues {
         self.lock_questions.look(locks, &mut answers);
         self.lock_questions.flush(locks, propose);
         group_effects.extend(answers.into_iter().map(answered));
+    }
+
+    /// Who waits for a lock.
+    pub(crate) fn lock_line(&self, vhost: &str, name: &str, most: usize) -> LockLine {
+        self.lock_questions.waiting(vhost, name, most)
     }
 
     /// When somebody's turn comes, in the node's time.

@@ -36,7 +36,7 @@ use wal::{CommitBatch, Place};
 
 pub use report::{Elsewhere, GroupReport, Report};
 pub use requests::ForShard;
-pub use tally::{Behind, LedQueue, Piece, StreamPlace, WantedPlace};
+pub use tally::{Behind, LedQueue, Piece, StreamPlace, WantedLine, WantedPlace};
 
 use crate::bodies::{FetchPart, Source};
 use crate::exchange::{Fetch, Input, Located, Now, Output, WantedQueue};

@@ -6,6 +6,7 @@ use cluster::{NotWithheld, WithheldCount, WithholdStep};
 use machine::limits::NAME_BYTES_MAX;
 use machine::{Actor, Arguments, Event, Value};
 
+use crate::companions::Wish;
 use crate::import::Import;
 use crate::marks::{MARKED, TEXT};
 use crate::work::{Binding, Of, Orders, Step, Withhold};
@@ -112,9 +113,14 @@ pub(crate) fn of_order(wanted: &Orders) -> Event {
     }
 }
 
-/// A relay that was told to rest, or to go on.
-pub(crate) fn of_companion(address: &str, rest: bool) -> Event {
-    Event::new(if rest { "companion.paused" } else { "companion.resumed" }, "", cut(address))
+/// A relay, a worker or a pipeline that was told to rest, or to go on.
+pub(crate) fn of_companion(wish: &Wish) -> Event {
+    let name = if wish.rest { "companion.paused" } else { "companion.resumed" };
+    let event = Event::new(name, "", cut(&wish.address));
+    match &wish.pipeline {
+        Some(pipeline) => event.with(Arguments::new().with("pipeline", text(cut(pipeline)))),
+        None => event,
+    }
 }
 
 /// Dead letters that are sent on from a queue.

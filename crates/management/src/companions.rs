@@ -29,7 +29,36 @@ pub(crate) fn read(answer: &[u8]) -> Result<Value, String> {
     status.ok_or_else(|| "is no relay, inbox or worker of this version".to_owned())
 }
 
-/// What an address has answered to `PUT` or `DELETE /pause`: whether it rests.
+/// What is wanted of a relay or a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) address: String,
+    /// One pipeline of a worker. `None`: all of it.
+    pub(crate) pipeline: Option<String>,
+    /// It is to rest, or to go on.
+    pub(crate) rest: bool,
+}
+
+impl Wish {
+    /// How it is asked for by a user: method and path of a request.
+    pub(crate) fn line(&self, by: &str) -> String {
+        let method = if self.rest { "PUT" } else { "DELETE" };
+        let mut path = "/pause".to_owned();
+        if let Some(pipeline) = &self.pipeline {
+            path.push('/');
+            path.push_str(&quoted(pipeline));
+        }
+        format!("{method} {path}?by={}", quoted(by))
+    }
+}
+
+/// A part of a path, or of a query.
+fn quoted(text: &str) -> String {
+    // A space is a plus in a query alone.
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+/// What an address has answered to `PUT` or `DELETE` of `/pause` or a pipeline's: whether it rests.
 ///
 /// # Errors
 /// It does not do it: why.
@@ -43,11 +72,17 @@ pub(crate) fn ordered(answer: &[u8]) -> Result<bool, String> {
                 .ok_or_else(|| "is no relay or worker of this version".to_owned())
         }
         "401" => Err("has another secret than this node's companions_secret_file".to_owned()),
+        // One that knows the order says what is missing.
+        "404" if is_refusal(body) => Err("has no pipeline of this name".to_owned()),
         "404" => {
             Err("takes no orders: a relay or a worker does, with an orders_secret_file".to_owned())
         }
         code => Err(format!("answers with HTTP {code}")),
     }
+}
+
+fn is_refusal(body: &[u8]) -> bool {
+    serde_json::from_slice(body).is_ok_and(|told: Value| told["error"].is_string())
 }
 
 /// What it is whose status this is. A worker does not name itself.
@@ -113,6 +148,17 @@ mod tests {
     }
 
     #[test]
+    fn an_order_names_the_pipeline_and_who_wants_it_and_breaks_no_line() {
+        let wish = |pipeline: Option<&str>, rest| {
+            let pipeline = pipeline.map(str::to_owned);
+            Wish { address: "10.0.0.7:9190".to_owned(), pipeline, rest }
+        };
+        assert_eq!(wish(None, true).line("ann"), "PUT /pause?by=ann");
+        let line = wish(Some("e mail/+ä\r\n"), false).line("a&b c\r\nx: y");
+        assert_eq!(line, "DELETE /pause/e%20mail%2F%2B%C3%A4%0D%0A?by=a%26b%20c%0D%0Ax%3A%20y");
+    }
+
+    #[test]
     fn an_order_is_done_or_it_is_said_why_not() {
         let rests = answer("HTTP/1.0 200 OK", r#"{"is_paused":true}"#);
         assert_eq!(ordered(&rests), Ok(true));
@@ -121,6 +167,7 @@ mod tests {
         for (wrong, why) in [
             (answer("HTTP/1.0 401 Unauthorized", ""), "another secret"),
             (answer("HTTP/1.0 404 Not Found", ""), "takes no orders"),
+            (answer("HTTP/1.0 404 Not Found", r#"{"error":"none"}"#), "has no pipeline"),
             (answer("HTTP/1.0 500 Oh", ""), "HTTP 500"),
             (answer("HTTP/1.0 200 OK", "<html>"), "no relay"),
         ] {

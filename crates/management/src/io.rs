@@ -9,6 +9,7 @@
 mod api;
 mod aside;
 mod asking;
+mod assigned;
 mod backup;
 mod body;
 mod books;
@@ -21,8 +22,10 @@ mod companions;
 mod connections;
 mod console;
 mod deaths;
+mod disk;
 mod exchanges;
 mod fronts;
+mod groups;
 mod history;
 mod import;
 mod lines;

@@ -26,6 +26,7 @@ mod books;
 mod companions;
 mod console;
 mod fronts;
+mod groups;
 mod history;
 mod import;
 pub mod io;

@@ -25,6 +25,15 @@ pub const LOCK_WAITS_MAX: usize = 128;
 /// How long one of them may wait, in milliseconds.
 pub const LOCK_WAIT_MS_MAX: u32 = 60_000;
 
+/// How long other nodes may take to say who waits for a lock.
+pub const LOCK_LINE_WAIT: Duration = Duration::from_secs(1);
+
+/// Consumers of lists get their partitions of so many partitioned queues and streams.
+pub const ASSIGNED_QUEUES_MAX: usize = 100;
+
+/// How long the leaders of all these partitions may take to say so: another node may wait for the answer.
+pub const ASSIGNED_WAIT: Duration = Duration::from_secs(3);
+
 /// Locks of a vhost that one list shows.
 pub const LOCKS_SHOWN_MAX: usize = 100_000;
 
@@ -261,6 +270,7 @@ pub const BACKUP_PART_WAIT: Duration = Duration::from_secs(2);
 /// How long another node may take to read a part.
 pub const BACKUP_NEIGHBOUR_WAIT: Duration = Duration::from_secs(30);
 
+const _: () = assert!(ASSIGNED_WAIT.as_millis() < NEIGHBOUR_WAIT.as_millis());
 const _: () = assert!(FRONTS_MS + (NEIGHBOUR_WAIT.as_millis() as u64) < FRONTS_OLD_MS);
 const _: () = assert!(LOCK_WAITS_MAX < CONNECTIONS_MAX);
 const _: () = assert!(SESSIONS_OF_USER_MAX < SESSIONS_MAX);

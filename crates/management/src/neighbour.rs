@@ -32,6 +32,14 @@ pub(crate) enum Question {
     Places { of: Vec<(u32, u64)>, to: To },
     /// How it stands: answered by [`NodeStanding`].
     Standing,
+    /// Who waits for a lock of this group: answered by a list of [`ToldWaiter`] with how many there are at all, or `null`
+    /// if it does not lead the group.
+    LockLine { group: u32, vhost: String, name: String },
+    /// How the groups stand that it leads: answered by a list of `groups::Led`, or `null` if its shards do not come to it
+    /// in time.
+    Groups,
+    /// What its data directory takes: answered as the API shows it, or why not.
+    Disk,
     /// How all queues stand that it leads: answered by a list of `picture::Row`.
     Survey,
     /// The fronts of the queues that it leads, as of its last look: answered by a list of `fronts::Row`.
@@ -136,6 +144,13 @@ pub(crate) enum ToldPart {
     Bytes(String),
     /// There is no more.
     End,
+}
+
+/// Somebody who waits for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ToldWaiter {
+    pub(crate) owner: String,
+    pub(crate) waited_ms: u64,
 }
 
 /// Somebody who holds messages, as a queue's leader names it.

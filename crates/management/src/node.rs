@@ -1,6 +1,7 @@
 //! What a route's function sees: the catalog, and how the node stands.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use cluster::{Alarms, Resources};
 use machine::{Catalog, NodeId};
@@ -33,6 +34,8 @@ pub(crate) struct Facts {
     /// The cluster's number, as its data directories have it.
     pub(crate) cluster: u128,
     pub(crate) processors: usize,
+    /// Where the node is, as its configuration says. `None`: it does not.
+    pub(crate) zone: Option<Arc<str>>,
     /// Of this node.
     pub(crate) totals: Totals,
 }
@@ -123,6 +126,7 @@ pub(crate) mod tests {
             resources: Resources::default(),
             cluster: 1,
             processors: 1,
+            zone: None,
             totals: Totals::default(),
         }
     }

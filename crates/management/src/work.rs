@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::access::Sight;
+use crate::companions::Wish;
 use crate::history::Window;
 use crate::history::samples::Ranges;
 use crate::import::Import;
@@ -59,8 +60,8 @@ pub(crate) enum Work {
     Places { partitions: Vec<(GroupId, QueueId)>, to: StreamOffset },
     /// Relays and workers beside the nodes are asked how they stand.
     Companions { shape: Shape },
-    /// One of them rests, or goes on.
-    Companion { address: String, rest: bool },
+    /// One of them, or a part of one, rests or goes on.
+    Companion(Wish),
     /// A session of the user in this vhost does this.
     Client { vhost: String, step: Step, reply: Reply },
     /// The leader of a queue shows messages, and they stay as they are.
@@ -69,6 +70,10 @@ pub(crate) enum Work {
     Withhold(Withhold),
     /// The cluster moves groups, or tells what it would move.
     Order(Orders),
+    /// All nodes are asked how far the replicas of their groups are.
+    Groups { shape: Shape },
+    /// A node is asked what its data directory takes.
+    Disk(NodeId),
     /// The leader of a lock's group is asked.
     Lock(Lock),
     /// The leaders of all these groups are asked for the locks of a vhost.

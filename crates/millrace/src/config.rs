@@ -69,6 +69,8 @@ settings! {
     companions: Judged("LIST", judge_companions), or(NONE), default(NONE), flag;
     /// File with the secret that these take orders with, their orders_secret_file; none: this node gives them none
     companions_secret_file: Text("FILE"), or(NONE), default(NONE);
+    /// Where the node is, such as a data centre: /api/nodes and the console say it, and nothing follows from it
+    zone: Text("NAME"), or(NONE), default(NONE), flag;
     /// PEM file with the certificate that clients are shown under TLS, and those between it and its authority
     tls_certfile: Text("FILE"), or(NONE), default(NONE), flag;
     /// PEM file with that certificate's key
@@ -193,6 +195,8 @@ pub(crate) struct Config {
     /// Where relays and workers serve their metrics.
     pub(crate) companions: Vec<String>,
     pub(crate) companions_secret_file: Option<PathBuf>,
+    /// Where the node is, for who looks at it.
+    pub(crate) zone: Option<String>,
     /// `None`: AMQP is not served under TLS.
     pub(crate) amqps: Option<String>,
     /// What clients are shown under TLS.
@@ -575,6 +579,7 @@ fn build(values: Values) -> Config {
         https: values.text("https").map(str::to_owned),
         companions: values.text("companions").map(names).unwrap_or_default(),
         companions_secret_file: values.text("companions_secret_file").map(PathBuf::from),
+        zone: values.text("zone").map(str::to_owned),
         amqps: values.text("amqps").map(str::to_owned),
         tls: client_tls(&values),
         certificate_user: values

@@ -92,6 +92,36 @@ pub(crate) fn segment_of(name: &str) -> Option<u64> {
     segment.parse().ok()
 }
 
+/// What a file of a data directory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The log, with the files that are prepared for it.
+    Log,
+    /// Messages of a group that are not in the log any more.
+    Segments {
+        group: u32,
+    },
+    Checkpoints,
+    /// Files that were damaged, and are kept aside.
+    Quarantined,
+    Others,
+}
+
+impl Part {
+    /// Of the file with this path below the directory.
+    pub fn of(path: &str) -> Self {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let is_in_group = dir.strip_prefix(GROUPS_DIR).is_some_and(|rest| rest.starts_with('/'));
+        match group_of_segment(path) {
+            _ if name.starts_with(QUARANTINED) => Self::Quarantined,
+            Some(group) => Self::Segments { group },
+            None if dir == WAL_DIR => Self::Log,
+            None if is_in_group && name.starts_with("checkpoint") => Self::Checkpoints,
+            None => Self::Others,
+        }
+    }
+}
+
 /// Lists the directory.
 pub(crate) fn survey<D: Disk>(disk: &D) -> Result<Layout, Error> {
     let mut layout = Layout::default();

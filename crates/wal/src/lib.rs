@@ -65,6 +65,7 @@ pub use identity::{FORMAT_VERSION, Identity};
 pub use inspect::{FileReport, GroupReport, Lost, Report, inspect};
 pub use io::files::{FileDisk, OpenFile};
 pub use keeper::{FileStatus, Keeper};
+pub use layout::Part;
 pub use notes::{Boot, Founding, Member};
 pub use place::Place;
 pub use preparer::Preparer;

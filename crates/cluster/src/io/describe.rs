@@ -12,10 +12,10 @@ use super::peeks;
 use super::tallies::Tally;
 use crate::described::{DescribedQueue, NotDescribed, Resources};
 use crate::limits::DESCRIBED_QUEUES_MAX;
-use crate::locked::{LockSpec, NotLocked};
+use crate::locked::{LockLine, LockSpec, NotLocked};
 use crate::peeked::{NotPeeked, PeekSpec, Peeked};
 use crate::request::{Answer, Request, Ticket};
-use crate::shard::{LedQueue, StreamPlace, WantedPlace};
+use crate::shard::{LedQueue, StreamPlace, WantedLine, WantedPlace};
 
 /// How long leaders may take to describe queues.
 const WAIT: Duration = Duration::from_secs(2);
@@ -80,6 +80,12 @@ impl ClusterHandle {
     /// in time. Blocks for as long as the shards take.
     pub fn stream_places(&self, wanted: Vec<WantedPlace>) -> Option<Vec<StreamPlace>> {
         self.node.tallies.places(&self.node.shards, wanted.into())
+    }
+
+    /// Who waits for a lock. `None`: this node does not lead its group, or a shard was not through in time. Blocks for as
+    /// long as the shards take.
+    pub fn lock_line(&self, wanted: WantedLine) -> Option<LockLine> {
+        self.node.tallies.lock_line(&self.node.shards, wanted)
     }
 
     /// Messages of a queue as they are, from `spec.from` on: nothing is changed by it, not even which of them count as

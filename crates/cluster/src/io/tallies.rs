@@ -9,7 +9,10 @@ use machine::NodeId;
 use super::mailbox::Mailbox;
 use crate::exchange::Input;
 use crate::limits::TALLIED_QUEUES_MAX;
-use crate::shard::{Behind, GroupReport, LedQueue, Piece, Shard, StreamPlace, WantedPlace};
+use crate::locked::LockLine;
+use crate::shard::{
+    Behind, GroupReport, LedQueue, Piece, Shard, StreamPlace, WantedLine, WantedPlace,
+};
 
 /// How long all pieces together may take.
 const WAIT: Duration = Duration::from_secs(5);
@@ -42,6 +45,8 @@ enum Wanted {
     Piece(Behind),
     /// Where in streams somebody would begin to read.
     Places(Arc<[WantedPlace]>),
+    /// Who waits for a lock.
+    Line(Arc<WantedLine>),
 }
 
 /// What it answers.
@@ -49,6 +54,8 @@ enum Wanted {
 enum Told {
     Piece(Piece),
     Places(Vec<StreamPlace>),
+    /// `None`: it does not lead the lock's group.
+    Line(Option<LockLine>),
 }
 
 /// Of one shard.
@@ -86,6 +93,7 @@ impl Tallies {
             None => return,
             Some(Wanted::Piece(behind)) => Told::Piece(state.tally(behind, TALLIED_QUEUES_MAX)),
             Some(Wanted::Places(wanted)) => Told::Places(state.places(&wanted)),
+            Some(Wanted::Line(wanted)) => Told::Line(state.lock_line(&wanted)),
         };
         let round = &mut self.rounds.lock().unwrap_or_else(PoisonError::into_inner)[shard];
         if round.number == number {
@@ -134,9 +142,25 @@ impl Tallies {
         let told = self.ask(shards, &wanted, deadline)?;
         let places = told.into_iter().filter_map(|(_, told)| match told {
             Told::Places(places) => Some(places),
-            Told::Piece(_) => None,
+            Told::Piece(_) | Told::Line(_) => None,
         });
         Some(places.flatten().collect())
+    }
+
+    /// Asks all shards who waits for a lock. `None`: none of them leads its group, or one did not answer in time. Blocks.
+    pub(crate) fn lock_line(
+        &self,
+        shards: &[Arc<Mailbox<Input>>],
+        wanted: WantedLine,
+    ) -> Option<LockLine> {
+        let _walk = self.walking.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + WAIT;
+        let wanted = vec![Some(Wanted::Line(Arc::new(wanted))); shards.len()];
+        let told = self.ask(shards, &wanted, deadline)?;
+        told.into_iter().find_map(|(_, told)| match told {
+            Told::Line(line) => line,
+            Told::Piece(_) | Told::Places(_) => None,
+        })
     }
 
     /// What each shard says that is asked something.

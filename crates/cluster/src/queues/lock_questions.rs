@@ -21,7 +21,7 @@ use machine::limits::LOCKS_LISTED_MAX;
 use machine::{Batch, GroupId, LockCommand, LockReply, Locks, SessionId};
 
 use crate::limits::{ENTRY_BYTES, LOCK_QUESTIONS_MAX, LOCKS_PER_ENTRY};
-use crate::locked::{LockQuestion, LockResult, LockSpec, NotLocked};
+use crate::locked::{LockLine, LockQuestion, LockResult, LockSpec, LockWaiter, NotLocked};
 use crate::request::{Answer, Request, Ticket};
 
 /// A lease is over for so long before an entry is made for that alone.
@@ -260,6 +260,22 @@ impl LockQuestions {
         } else if let Some(due_ms) = due {
             self.timers.insert((due_ms, name));
         }
+    }
+
+    /// Who waits for a lock, the first one first, `most` of them at most; and how many wait.
+    pub(crate) fn waiting(&self, vhost: &str, name: &str, most: usize) -> LockLine {
+        let line = self.lines.get(&(vhost.to_owned(), name.to_owned()));
+        let Some(line) = line else { return LockLine::default() };
+        let waiter = |asked: &Asked| {
+            let LockQuestion::Do(LockCommand::Acquire { owner, .. }) = &asked.spec.what else {
+                return None;
+            };
+            let came_ms = asked.until_ms.saturating_sub(u64::from(asked.spec.wait_ms));
+            let waited_ms = self.now_ms.saturating_sub(came_ms);
+            Some(LockWaiter { owner: owner.clone(), waited_ms })
+        };
+        let first = line.waiting.iter().filter_map(waiter).take(most).collect();
+        LockLine { first, count: line.waiting.len() }
     }
 
     /// When `look` or `flush` has something to do, in `Now::mono_ms`.

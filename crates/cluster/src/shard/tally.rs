@@ -1,9 +1,11 @@
 //! What a shard leads, for metrics: piece by piece, so that a node with many queues goes on meanwhile. And where in
-//! streams that it leads somebody would begin to read.
+//! streams that it leads somebody would begin to read, and who waits for a lock.
 
 use machine::{Balance, Front, GroupId, NodeId, QueueId, QueueStatus, StreamOffset};
 
 use super::{GroupReport, Shard};
+use crate::limits::LOCK_WAITERS_TOLD;
+use crate::locked::LockLine;
 use crate::queues::Queues;
 
 /// A queue that is led here. A queue in this node's memory is, too.
@@ -37,6 +39,14 @@ pub struct Piece {
 /// A stream, or a partition of one, and from where on somebody would read it.
 pub type WantedPlace = (GroupId, QueueId, StreamOffset);
 
+/// A lock, and its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedLine {
+    pub group: GroupId,
+    pub vhost: String,
+    pub name: String,
+}
+
 /// Where in a stream somebody would begin to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPlace {
@@ -60,6 +70,13 @@ impl Shard {
             }));
         }
         found
+    }
+
+    /// Who waits for a lock of this group. `None`: the group is not led here.
+    pub fn lock_line(&self, wanted: &WantedLine) -> Option<LockLine> {
+        let WantedLine { group, vhost, name } = wanted;
+        let (_, queues) = self.led().find(|(led, _)| led == group)?;
+        Some(queues.lock_line(vhost, name, LOCK_WAITERS_TOLD))
     }
 
     /// What this shard leads behind that queue, at most so many queues.

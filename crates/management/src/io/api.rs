@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -67,6 +68,9 @@ pub(super) struct Shared {
     pub(super) seen: tokio::sync::Mutex<Seen>,
     /// Relays and workers: `companions`.
     pub(super) companions: Companions,
+    /// Where the node keeps its data, and in which zone it is.
+    pub(super) data_dir: OnceLock<PathBuf>,
+    zone: OnceLock<Arc<str>>,
     /// What live streams share.
     pub(super) live: Live,
     /// Browsers that have logged in.
@@ -123,6 +127,8 @@ impl Api {
             hashes: Semaphore::new(HASHES_AT_ONCE),
             seen: tokio::sync::Mutex::default(),
             companions: Companions::default(),
+            data_dir: OnceLock::new(),
+            zone: OnceLock::new(),
             live: Live::default(),
             sessions: Mutex::default(),
             console: OnceCell::new(),
@@ -157,6 +163,14 @@ impl Api {
         self.0.companions.addresses.get_or_init(|| addresses);
         if let Some(secret) = secret {
             self.0.companions.secret.get_or_init(|| secret);
+        }
+    }
+
+    /// The node keeps its data here, and is in this zone, if it was given one. Call it once.
+    pub fn node_is_at(&self, data_dir: PathBuf, zone: Option<&str>) {
+        self.0.data_dir.get_or_init(|| data_dir);
+        if let Some(zone) = zone {
+            self.0.zone.get_or_init(|| zone.into());
         }
     }
 
@@ -200,6 +214,7 @@ impl Api {
             resources: shared.cluster.resources(),
             cluster: shared.cluster.identity().cluster,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            zone: shared.zone.get().cloned(),
             totals,
         }
     }

@@ -36,6 +36,17 @@ pub(super) async fn ask_others<T: DeserializeOwned + Send + 'static>(
     told
 }
 
+/// What one other node answers.
+pub(super) async fn ask_one<T: DeserializeOwned>(
+    api: &Api,
+    node: NodeId,
+    question: &Question,
+) -> Result<T, NotTold> {
+    let body = encoded(question).map(Bytes::from).ok_or(NotTold::TooOld)?;
+    let told = api.0.cluster.ask_node(node, body, NEIGHBOUR_WAIT).await?;
+    serde_json::from_slice(&told).map_err(|_| NotTold::TooOld)
+}
+
 pub(super) fn encoded<T: Serialize>(answer: &T) -> Option<Vec<u8>> {
     serde_json::to_vec(answer).ok()
 }

@@ -13,7 +13,7 @@ use super::api::{Api, now_ms};
 use super::asking;
 use super::change::note;
 use crate::audit;
-use crate::companions::{ordered, read, shown};
+use crate::companions::{Wish, ordered, read, shown};
 use crate::limits::{COMPANION_BYTES_MAX, COMPANION_MS, COMPANION_ORDER_WAIT, COMPANION_WAIT};
 use crate::neighbour::Question;
 use crate::node::name_of;
@@ -59,13 +59,9 @@ pub(super) async fn own(api: &Api) -> Arc<Vec<Value>> {
     told
 }
 
-/// Has a relay rest, or go on.
-pub(super) async fn order(
-    api: &Api,
-    by: &Actor,
-    address: &str,
-    rest: bool,
-) -> Result<Reply, Problem> {
+/// Has a relay, a worker or a pipeline of one rest, or go on.
+pub(super) async fn order(api: &Api, by: &Actor, wish: &Wish) -> Result<Reply, Problem> {
+    let address = &wish.address;
     let companions = &api.0.companions;
     let known = companions.addresses.get().into_iter().flatten();
     if !known.into_iter().any(|known| known == address) {
@@ -75,14 +71,14 @@ pub(super) async fn order(
         let why = "this node has no companions_secret_file: relays take no orders from it";
         return Err(Problem::bad(why));
     };
-    let line = if rest { "PUT /pause" } else { "DELETE /pause" };
+    let line = wish.line(&by.user);
     let login = format!("authorization: Bearer {secret}\r\n");
-    let answer = ask(address, line, &login, COMPANION_ORDER_WAIT).await;
+    let answer = ask(address, &line, &login, COMPANION_ORDER_WAIT).await;
     // What is shown is not to be what was.
     *companions.last.lock().await = None;
     let answer = answer.map_err(|why| Problem::Unavailable(format!("{address} {why}")))?;
     let is_resting = ordered(&answer).map_err(|why| Problem::Bad(format!("{address} {why}")))?;
-    note(api, by, audit::of_companion(address, rest)).await;
+    note(api, by, audit::of_companion(wish)).await;
     Ok(Reply::of(json!({ "is_paused": is_resting })))
 }
 

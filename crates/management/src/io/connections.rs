@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::api::{Api, now_ms};
 use super::aside::aside;
 use super::asking;
+use super::assigned::{Shown, add_partitions};
 use super::change::note;
 use super::lines::{known, latest};
 use crate::audit;
@@ -173,15 +174,20 @@ async fn of_this_node(
             let Ok(found) = found else { return Ok(None) };
             let mut shown = channel(facts, known, &found.line);
             if let Value::Object(fields) = &mut shown {
-                let consumers = consumers_of(api, facts, known, &found);
-                fields.insert("consumer_details".to_owned(), consumers.into());
+                let mut consumers = consumers_of(api, facts, known, &found);
+                add_partitions(api, &mut consumers).await;
+                let consumers = consumers.into_iter().map(|one| one.item).collect();
+                fields.insert("consumer_details".to_owned(), consumers);
             }
             items.push(shown);
         }
         Of::Consumers => {
+            let mut all = Vec::new();
             for known in known.iter().filter(|known| known.line.consumer_count > 0) {
-                items.append(&mut consumers(api, facts, known).await);
+                all.append(&mut consumers(api, facts, known).await);
             }
+            add_partitions(api, &mut all).await;
+            items.extend(all.into_iter().map(|one| one.item));
         }
         Of::Close { name, reason } => {
             let Some(known) = find(name) else { return Ok(None) };
@@ -342,7 +348,7 @@ async fn channels(api: &Api, facts: &Facts, known: &Known) -> Vec<Value> {
     lines.iter().map(|line| channel(facts, known, line)).collect()
 }
 
-async fn consumers(api: &Api, facts: &Facts, known: &Known) -> Vec<Value> {
+async fn consumers(api: &Api, facts: &Facts, known: &Known) -> Vec<Shown> {
     let described = api.0.broker.connections().describe(known.id).await;
     let lines = described.map(|described| described.channels).unwrap_or_default();
     let mut consumers = Vec::new();
@@ -360,7 +366,7 @@ fn consumers_of(
     facts: &Facts,
     known: &Known,
     channel: &ChannelDescription,
-) -> Vec<Value> {
+) -> Vec<Shown> {
     let now = now_ms();
     let mut rates = api.0.client_rates.lock().unwrap_or_else(PoisonError::into_inner);
     let catalog = api.0.cluster.catalog();
@@ -368,7 +374,8 @@ fn consumers_of(
         let queue = catalog.queue_by_id(consumer.queue)?;
         let totals = [consumer.delivered, consumer.acked];
         let rates = rates.consumers.of((known.id, consumer.number), now, totals);
-        Some(self::consumer(facts, known, &channel.line, (consumer, rates), queue))
+        let item = self::consumer(facts, known, &channel.line, (consumer, rates), queue);
+        Some(Shown { queue: queue.id, of: (known.id, consumer.number), item })
     });
     shown.collect()
 }

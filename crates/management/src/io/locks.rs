@@ -1,18 +1,22 @@
 //! Locks, as the leaders of their groups have them.
 
-use cluster::{LockQuestion, LockSpec, NotLocked};
+use cluster::shard::WantedLine;
+use cluster::{LockQuestion, LockSpec, LockWaiter, NotLocked};
 use machine::limits::LOCKS_LISTED_MAX;
 use machine::{Event, GroupId, LockCommand, LockReply, LockView};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::api::Api;
+use super::api::{Api, now_ms};
+use super::aside::aside;
+use super::asking;
 use super::change::note;
 use crate::audit;
-use crate::limits::LOCKS_SHOWN_MAX;
+use crate::limits::{LOCK_LINE_WAIT, LOCKS_SHOWN_MAX};
+use crate::neighbour::{Question, ToldWaiter};
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
-use crate::routes::locks::{reply, shown};
+use crate::routes::locks::{add_line, reply, shown};
 use crate::work::{Lock, LockStep};
 
 /// Asks the lock's leader, and waits with it.
@@ -27,8 +31,40 @@ pub(super) async fn lock(api: &Api, by: &machine::Actor, wanted: Lock) -> Result
         _ => Some(api.0.lock_waits.try_acquire().map_err(|_| problem(NotLocked::Busy))?),
     };
     let spec = numbered(spec)?;
+    // Who waits for a value wants to know of nothing else.
+    let looks = matches!(&spec.what, LockQuestion::Read { unlike: None, .. });
     let told = api.0.cluster.ask_lock(group, spec).await.map_err(problem)?;
-    reply(&vhost, &told, sees_value)
+    let mut reply = reply(&vhost, &told, sees_value)?;
+    if let (true, LockReply::Is(view), Some(body)) = (looks, &told, &mut reply.body) {
+        let line = match view.holder {
+            Some(_) => line(api, WantedLine { group, vhost, name }).await,
+            // Nobody waits for what is free.
+            None => Some((Vec::new(), 0)),
+        };
+        add_line(body, line, now_ms());
+    }
+    Ok(reply)
+}
+
+/// The first of those who wait for a lock, and how many do, as the leader of its group says. `None`: no node says so in
+/// time.
+async fn line(api: &Api, wanted: WantedLine) -> Option<(Vec<ToldWaiter>, usize)> {
+    if let Some(line) = own_line(api, wanted.clone()).await {
+        return Some(line);
+    }
+    let WantedLine { group, vhost, name } = wanted;
+    let question = Question::LockLine { group: group.0, vhost, name };
+    let asking = asking::ask_others::<Option<(Vec<ToldWaiter>, usize)>>(api, &question);
+    let told = tokio::time::timeout(LOCK_LINE_WAIT, asking).await.unwrap_or_default();
+    told.into_iter().find_map(|(_, told)| told.ok().flatten())
+}
+
+/// The same, if this node leads the group.
+pub(super) async fn own_line(api: &Api, wanted: WantedLine) -> Option<(Vec<ToldWaiter>, usize)> {
+    let cluster = api.0.cluster.clone();
+    let line = aside(move || cluster.lock_line(wanted)).await.ok().flatten()?;
+    let told = |LockWaiter { owner, waited_ms }| ToldWaiter { owner, waited_ms };
+    Some((line.first.into_iter().map(told).collect(), line.count))
 }
 
 /// Frees a lock, whoever holds it.

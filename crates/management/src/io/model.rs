@@ -56,6 +56,11 @@ pub(super) async fn own_books(api: &Api) -> Option<(Vec<(QueueId, Balance)>, Tal
     own_as(api, |led| (led.queue, led.balance)).await
 }
 
+/// How the groups of this node stand. `None`: its shards do not come to it in time.
+pub(super) async fn own_groups(api: &Api) -> Option<Tally> {
+    own_as(api, |_| ()).await.map(|(_, tally)| tally)
+}
+
 async fn own_as<T: Send + 'static>(api: &Api, of: fn(&LedQueue) -> T) -> Option<(Vec<T>, Tally)> {
     let cluster = api.0.cluster.clone();
     let walked = aside(move || {

@@ -4,13 +4,15 @@ use std::pin::pin;
 
 use broker::population::Census;
 use cluster::Question as Asked;
+use cluster::shard::WantedLine;
 use tokio::task::JoinSet;
 
 use super::api::Api;
 use super::seen::look_always;
 pub(super) use super::standing::standing;
 use super::{
-    asking, backup, books, exchanges, fronts, history, live, model, places, problems, retries,
+    asking, backup, books, disk, exchanges, fronts, groups, history, live, locks, model, places,
+    problems, retries,
 };
 use super::{companions, connections};
 use crate::limits::{CENSUS_EVERY, NEIGHBOURS_AT_ONCE};
@@ -67,6 +69,12 @@ async fn answer_one(api: &Api, asked: Asked) {
         Question::Places { of, to } => asking::encoded(&places::own(api, of, to).await),
         Question::Companions => asking::encoded(&*companions::own(api).await),
         Question::Exchanges => asking::encoded(&exchanges::own(api)),
+        Question::LockLine { group, vhost, name } => {
+            let group = machine::GroupId(group);
+            asking::encoded(&locks::own_line(api, WantedLine { group, vhost, name }).await)
+        }
+        Question::Groups => asking::encoded(&groups::own(api).await),
+        Question::Disk => asking::encoded(&disk::own(api).await),
         Question::Standing => asking::encoded(&standing(api)),
         Question::Survey => asking::encoded(&model::own_rows(api).await),
         Question::Fronts => asking::encoded(&fronts::own(api).await),

@@ -17,8 +17,9 @@ use super::change::{change, mark, note, put_user};
 use super::import::Differing;
 use super::response::response;
 use super::{
-    asking, backup, books, client, companions, connections, deaths, exchanges, fronts, history,
-    import, live, locks, model, neighbours, orders, peeks, places, problems, purges, retries,
+    asking, backup, books, client, companions, connections, deaths, disk, exchanges, fronts,
+    groups, history, import, live, locks, model, neighbours, orders, peeks, places, problems,
+    purges, retries,
 };
 use crate::audit;
 use crate::fronts::Merged;
@@ -71,7 +72,9 @@ pub(super) async fn perform(
         Work::Connections(wanted) => connections::connections(api, facts, &by, wanted).await,
         Work::Places { partitions, to } => places::places(api, partitions, to).await,
         Work::Companions { shape } => companions::companions(api, &shape).await,
-        Work::Companion { address, rest } => companions::order(api, &by, &address, rest).await,
+        Work::Groups { shape } => groups::groups(api, &shape).await,
+        Work::Disk(node) => disk::disk(api, node).await,
+        Work::Companion(wish) => companions::order(api, &by, &wish).await,
         Work::Exchanges { items, shape, is_one } => {
             exchanges::exchanges(api, items, &shape, is_one).await
         }
@@ -170,7 +173,7 @@ fn with_partitions(
     (all, counts)
 }
 
-async fn describe_each(
+pub(super) async fn describe_each(
     api: &Api,
     queues: &[(GroupId, QueueId)],
 ) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use broker::ConnectionId;
 use cluster::{DescribedQueue, NotDescribed};
 use machine::{HolderDescription, Queue, SessionId, Weight};
 use serde_json::{Value, json};
@@ -23,20 +24,19 @@ struct Consumer {
     partitions: Vec<usize>,
 }
 
-/// From what the leaders of its partitions said, in their order.
-pub(crate) fn shown(
+/// Who consumes: the connection, and its own number for the consumer.
+pub(crate) type ConsumerOf = (ConnectionId, u64);
+
+/// Who consumes, from what the leaders of the partitions said.
+fn consumers(
     queue: &Queue,
     described: &[Result<Box<DescribedQueue>, NotDescribed>],
-) -> Value {
+) -> BTreeMap<(SessionId, u64), Consumer> {
+    let is_assigned = queue.features().is_some_and(|it| it.assignment.is_some());
     // The session's numbers for the partitions of one consumer are in a row.
     let mut consumers: BTreeMap<(SessionId, u64), Consumer> = BTreeMap::new();
-    let mut partitions = Vec::with_capacity(described.len());
-    let is_assigned = queue.features().is_some_and(|it| it.assignment.is_some());
     for (index, told) in described.iter().enumerate() {
-        let Ok(told) = told else {
-            partitions.push(json!({ "partition": index, "leader": null, "consumer": null }));
-            continue;
-        };
+        let Ok(told) = told else { continue };
         let attached = told.queue.holders.iter().filter(|holder| holder.is_attached);
         for holder in attached {
             let id = holder.consumer;
@@ -48,6 +48,34 @@ pub(crate) fn shown(
                 one.partitions.push(index);
             }
         }
+    }
+    consumers
+}
+
+/// Which partitions each consumer has. `None`: not all of their leaders said so.
+pub(crate) fn partitions_of(
+    queue: &Queue,
+    described: &[Result<Box<DescribedQueue>, NotDescribed>],
+) -> Option<BTreeMap<ConsumerOf, Vec<usize>>> {
+    let is_whole = described.iter().all(Result::is_ok);
+    let each = consumers(queue, described).into_iter().filter_map(|((session, number), it)| {
+        Some(((ConnectionId::of(session)?, number), it.partitions))
+    });
+    is_whole.then(|| each.collect())
+}
+
+/// From what the leaders of its partitions said, in their order.
+pub(crate) fn shown(
+    queue: &Queue,
+    described: &[Result<Box<DescribedQueue>, NotDescribed>],
+) -> Value {
+    let consumers = consumers(queue, described);
+    let mut partitions = Vec::with_capacity(described.len());
+    for (index, told) in described.iter().enumerate() {
+        let Ok(told) = told else {
+            partitions.push(json!({ "partition": index, "leader": null, "consumer": null }));
+            continue;
+        };
         let active = told.queue.holders.iter().find(|holder| holder.is_active);
         partitions.push(json!({
             "partition": index,
@@ -78,7 +106,7 @@ fn word(queue: &Queue) -> &'static str {
 }
 
 fn connection(holder: &HolderDescription) -> Option<String> {
-    broker::ConnectionId::of(holder.consumer.session).map(|id| id.to_string())
+    ConnectionId::of(holder.consumer.session).map(|id| id.to_string())
 }
 
 impl Consumer {

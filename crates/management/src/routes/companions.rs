@@ -1,6 +1,7 @@
 //! Relays and workers that nodes are told of.
 
 use crate::asked::Asked;
+use crate::companions::Wish;
 use crate::node::View;
 use crate::page::Shape;
 use crate::reply::Problem;
@@ -15,7 +16,8 @@ pub(super) fn resume(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
 }
 
 fn order(_: &View<'_>, asked: &Asked, rest: bool) -> Result<Work, Problem> {
-    Ok(Work::Companion { address: asked.part("companion").to_owned(), rest })
+    let pipeline = asked.path.get("pipeline").cloned();
+    Ok(Work::Companion(Wish { address: asked.part("companion").to_owned(), pipeline, rest }))
 }
 
 pub(super) fn list(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {

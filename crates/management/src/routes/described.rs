@@ -37,6 +37,7 @@ pub(super) const PARTS: &[(&str, &str)] = &[
     ("exchange", "name of an exchange; the default exchange is amq.default"),
     ("policy", "name of a policy"),
     ("companion", "address of a relay or a worker, as the list of companions shows it"),
+    ("pipeline", "name of a pipeline of a worker"),
     ("limit", "max-connections, max-queues (vhosts) or max-channels (users)"),
     ("component", "name of a component"),
     ("name", "name of a parameter"),
@@ -383,6 +384,18 @@ pub(super) const DESCRIBED: &[Described] = &[
     row("DELETE", "/millrace/retries/{retry}", "stop a retry", &[]),
     row(
         "GET",
+        "/millrace/groups",
+        "groups of replicas: their leaders, and how far behind each replica is",
+        LIST,
+    ),
+    row(
+        "GET",
+        "/millrace/nodes/{node}/disk",
+        "what a node's data directory takes of its disk, by what its files are for",
+        &[],
+    ),
+    row(
+        "GET",
         "/millrace/companions",
         "relays and workers that the configurations of nodes name, and how they stand",
         LIST,
@@ -544,6 +557,13 @@ pub(super) const DESCRIBED: &[Described] = &[
     ),
     row("PUT", "/millrace/companions/{companion}/pause", "have a relay or a worker rest", &[]),
     row("DELETE", "/millrace/companions/{companion}/pause", "let it go on", &[]),
+    row(
+        "PUT",
+        "/millrace/companions/{companion}/pause/{pipeline}",
+        "have one pipeline of a worker rest",
+        &[],
+    ),
+    row("DELETE", "/millrace/companions/{companion}/pause/{pipeline}", "let it go on", &[]),
     row("POST", "/millrace/marks", "tell of a deployment: text; it is a mark in the history", &[]),
     row("GET", "/millrace/openapi.json", "this document", &[]),
 ];

@@ -14,6 +14,7 @@ use super::messages::shown_payload;
 use crate::access::{Role, Who};
 use crate::asked::{Asked, Body, missing};
 use crate::limits::LOCK_WAIT_MS_MAX;
+use crate::neighbour::ToldWaiter;
 use crate::node::View;
 use crate::page::Shape;
 use crate::reply::{Problem, Reply};
@@ -164,6 +165,15 @@ pub(crate) fn shown(vhost: &str, view: &LockView, sees_value: bool) -> Value {
     shown
 }
 
+/// Adds who waits for the lock. `None`: it is not known.
+pub(crate) fn add_line(body: &mut Value, line: Option<(Vec<ToldWaiter>, usize)>, now_ms: u64) {
+    let (first, count) = line.unzip();
+    let waiter =
+        |it: ToldWaiter| json!({ "owner": it.owner, "since": now_ms.saturating_sub(it.waited_ms) });
+    body["waiting"] = first.map(|first| first.into_iter().map(waiter).collect::<Vec<_>>()).into();
+    body["waiting_count"] = count.into();
+}
+
 /// What a leader's answer is over HTTP.
 pub(crate) fn reply(vhost: &str, reply: &LockReply, sees_value: bool) -> Result<Reply, Problem> {
     let conflict = |error: &str, reason: String, view: &LockView| {
@@ -225,6 +235,17 @@ mod tests {
             assert!(!told.to_string().contains("secret"), "{told}");
             assert_eq!((&told["owner"], &told["version"]), (&json!("ann"), &json!(9)));
         }
+    }
+
+    #[test]
+    fn it_is_said_who_waits_for_a_lock_or_that_nobody_knows() {
+        let mut shown = shown("/", &view(), true);
+        add_line(&mut shown, None, 5_000);
+        assert_eq!((&shown["waiting"], &shown["waiting_count"]), (&Value::Null, &Value::Null));
+        let bob = ToldWaiter { owner: "bob".into(), waited_ms: 1_000 };
+        add_line(&mut shown, Some((vec![bob], 3)), 5_000);
+        assert_eq!(shown["waiting"], json!([{ "owner": "bob", "since": 4_000 }]));
+        assert_eq!(shown["waiting_count"], 3);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Nodes of the cluster.
 
-use cluster::NotTold;
+use std::path::Path;
+
+use cluster::{NotTold, Part, Taken, Usage};
 use machine::{Catalog, NodeId};
 use serde_json::{Value, json};
 
@@ -17,15 +19,19 @@ pub(super) fn list(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
 }
 
 pub(super) fn one(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
-    let mut nodes = view.catalog.nodes().map(|node| node.node);
-    let node = nodes.find(|node| name_of(*node) == asked.part("node"));
-    let node = node.ok_or(Problem::NotFound)?;
+    let node = member(view, asked)?;
     Ok(Work::Nodes { shape: Shape::of(asked)?, one: Some(node), ranges: Ranges::of(asked)? })
+}
+
+/// The node that the path names.
+pub(super) fn member(view: &View<'_>, asked: &Asked) -> Result<NodeId, Problem> {
+    let mut nodes = view.catalog.nodes().map(|node| node.node);
+    nodes.find(|node| name_of(*node) == asked.part("node")).ok_or(Problem::NotFound)
 }
 
 /// A node that has not said how it stands.
 pub(crate) fn silent(node: NodeId, why: NotTold) -> Value {
-    let mut shown = json!({ "name": name_of(node), "type": "disc" });
+    let mut shown = json!({ "name": name_of(node), "type": "disc", "zone": null });
     // One that is too old to be asked, or has too much to do, does run.
     if let (NotTold::Unreachable, Value::Object(fields)) = (why, &mut shown) {
         fields.insert("running".to_owned(), false.into());
@@ -44,6 +50,7 @@ pub(crate) fn shown(facts: &Facts) -> Value {
         "os_pid": std::process::id().to_string(),
         "uptime": facts.uptime_ms,
         "processors": facts.processors,
+        "zone": facts.zone.as_deref(),
         "run_queue": 0,
         "rates_mode": "basic",
         "mem_used": resources.memory_bytes,
@@ -62,6 +69,34 @@ pub(crate) fn shown(facts: &Facts) -> Value {
         "applications": [],
         "enabled_plugins": [],
         "net_ticktime": 60,
+    })
+}
+
+pub(super) fn disk(view: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    Ok(Work::Disk(member(view, asked)?))
+}
+
+pub(super) fn groups(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
+    Ok(Work::Groups { shape: Shape::of(asked)? })
+}
+
+/// What a data directory takes, and the file system that it is on.
+pub(crate) fn disk_shown(dir: &Path, usage: &Usage) -> Value {
+    let parts = usage.parts.iter().map(|(part, Taken { bytes, files })| {
+        let name = match part {
+            Part::Log => "log".to_owned(),
+            Part::Segments { group } => format!("segments/{group}"),
+            Part::Checkpoints => "checkpoints".to_owned(),
+            Part::Quarantined => "damaged".to_owned(),
+            Part::Others => "others".to_owned(),
+        };
+        json!({ "name": name, "bytes": bytes, "files": files })
+    });
+    json!({
+        "path": dir.display().to_string(),
+        "total": usage.total,
+        "free": usage.free,
+        "parts": parts.collect::<Vec<_>>(),
     })
 }
 

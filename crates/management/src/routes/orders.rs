@@ -4,6 +4,7 @@ use cluster::orders::Order;
 use machine::{CatalogCommand, NodeId};
 use serde_json::{Value, json};
 
+use super::nodes::member;
 use crate::asked::{Asked, Body, missing};
 use crate::node::{View, name_of};
 use crate::reply::Problem;
@@ -28,11 +29,6 @@ pub(super) fn rebalance(_: &View<'_>, asked: &Asked) -> Result<Work, Problem> {
 fn work(order: Order, node: &str, body: &Body) -> Result<Work, Problem> {
     let (node, is_dry) = (node.to_owned(), body.flag("dry_run", false)?);
     Ok(Work::Order(Orders { order, node, is_dry }))
-}
-
-fn member(view: &View<'_>, asked: &Asked) -> Result<NodeId, Problem> {
-    let mut nodes = view.catalog.nodes().map(|node| node.node);
-    nodes.find(|node| name_of(*node) == asked.part("node")).ok_or(Problem::NotFound)
 }
 
 /// The groups that would move, with the nodes that keep them, now and then. The first of them is to lead.

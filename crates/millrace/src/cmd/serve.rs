@@ -251,9 +251,11 @@ fn serve(
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
     ears.up();
+    let data_dir = std::path::absolute(&config.data_dir);
+    let data_dir = data_dir.unwrap_or_else(|_| config.data_dir.clone());
     let start = Start {
         at: began,
-        data_dir: std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone()),
+        data_dir: data_dir.clone(),
         amqp: OnceLock::new(),
         metrics: config.metrics.clone(),
         peers: listen.map(str::to_owned),
@@ -262,6 +264,7 @@ fn serve(
     let secret = config.companions_secret_file.as_deref().map(Orders::secret_in).transpose();
     let secret = secret.map_err(|why| format!("companions_secret_file {why}"))?;
     api.companions_are(config.companions.clone(), secret);
+    api.node_is_at(data_dir, config.zone.as_deref());
     let serving = Serving {
         config,
         is_new,

@@ -3,7 +3,7 @@
 use client::QueueSpec;
 use serde_json::{Value, json};
 
-use super::{Managed, until_connected};
+use super::{Managed, basic, send, until_connected};
 use crate::node::{Node, until};
 
 /// Whichever node is asked tells of the connections of all, and closes any; limits count over all nodes.
@@ -32,6 +32,33 @@ async fn any_node_tells_of_all() {
         assert_eq!(node["version"], env!("CARGO_PKG_VERSION"), "{node}");
         assert!(node["address"].as_str().is_some_and(|it| it.contains(':')), "{node}");
     }
+    for node in [&one, &two, &three] {
+        until("each node says how far all replicas are", || {
+            let groups = node.done("GET", "/millrace/groups", &Value::Null);
+            groups.as_array().unwrap().iter().all(|group| {
+                let replicas = group["replicas"].as_array().unwrap();
+                let is_known = |it: &Value| it["matched"].is_u64() && it["behind"] == 0;
+                group["leader"].is_string() && replicas.len() == 3 && replicas.iter().all(is_known)
+            })
+        });
+        for number in 1..=3 {
+            let path = format!("/millrace/nodes/millrace@{number}/disk");
+            let disk = node.done("GET", &path, &Value::Null);
+            let parts = disk["parts"].as_array().unwrap();
+            let log = parts.iter().find(|part| part["name"] == "log").unwrap();
+            assert!(log["bytes"].as_u64() > Some(0) && log["files"].as_u64() > Some(0), "{disk}");
+            assert!(disk["total"].as_u64() >= disk["free"].as_u64(), "{disk}");
+            assert!(disk["path"].as_str().unwrap().starts_with('/'), "{disk}");
+        }
+    }
+    let paths: std::collections::BTreeSet<String> = (1..=3)
+        .map(|number| {
+            let path = format!("/millrace/nodes/millrace@{number}/disk");
+            one.done("GET", &path, &Value::Null)["path"].to_string()
+        })
+        .collect();
+    assert_eq!(paths.len(), 3, "each node tells of its own: {paths:?}");
+    assert_eq!(one.guest("GET", "/millrace/nodes/millrace@9/disk", &Value::Null).status, 404);
     let running = nodes.as_array().unwrap().iter().map(|node| node["running"].clone());
     assert_eq!(running.collect::<Vec<_>>(), [json!(true), json!(true), json!(true)]);
 
@@ -42,6 +69,22 @@ async fn any_node_tells_of_all() {
             node.done("GET", "/queues/%2F/jobs", &Value::Null)["oldest_ready_at"].is_u64()
         });
     }
+
+    let lock = "/millrace/locks/%2F/job";
+    one.done_at_last("PUT", lock, &json!({ "owner": "ann", "lease_ms": 60_000 }));
+    let address = three.address.clone();
+    let waiting = std::thread::spawn(move || {
+        let body = json!({ "owner": "bob", "lease_ms": 1_000, "wait_ms": 60_000 }).to_string();
+        send(&address, &basic("guest", "guest"), "PUT", lock, &body).status
+    });
+    for node in [&one, &two, &three] {
+        until("each node says who waits for a lock", || {
+            let shown = node.done("GET", lock, &Value::Null);
+            shown["waiting"][0]["owner"] == "bob" && shown["waiting_count"] == 1
+        });
+    }
+    one.done("DELETE", &format!("{lock}?force=true"), &Value::Null);
+    assert_eq!(waiting.join().unwrap(), 201);
 
     one.done_at_last("PUT", "/user-limits/ann/max-connections", &json!({ "value": 1 }));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -78,6 +121,13 @@ async fn any_node_tells_of_all() {
     });
     let past = one.done("GET", "/millrace/history?seconds=60", &Value::Null);
     assert_eq!(past["silent"], json!(["millrace@2"]));
+    let gone = one.guest("GET", "/millrace/nodes/millrace@2/disk", &Value::Null);
+    assert_eq!(gone.status, 503, "{}", gone.body);
+    until("a replica on a node that is gone falls behind, or nobody leads it any more", || {
+        let groups = one.done("GET", "/millrace/groups", &Value::Null);
+        let groups = groups.as_array().unwrap();
+        groups.iter().all(|group| group["leader"] != "millrace@2" && group["leader"].is_string())
+    });
     until("a node that is gone is not running", || {
         one.done("GET", "/nodes/millrace@2", &Value::Null)["running"] == json!(false)
     });

@@ -84,12 +84,21 @@ fn one_holds_a_lock_until_it_is_released_also_over_a_restart() {
         let body = json!({ "owner": "bob", "lease_ms": 20_000, "wait_ms": 30_000 }).to_string();
         super::send(&address, &super::basic("guest", "guest"), "PUT", JOB, &body)
     });
-    std::thread::sleep(Duration::from_millis(200));
+    until("it is said who waits", || {
+        let shown = managed.done("GET", JOB, &Value::Null);
+        let first = &shown["waiting"][0];
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let is_recent = first["since"]
+            .as_u64()
+            .is_some_and(|since| (now.as_millis() as u64).abs_diff(since) < 30_000);
+        is_recent && (&first["owner"], &shown["waiting_count"]) == (&json!("bob"), &json!(1))
+    });
     let released = managed.guest("DELETE", &format!("{JOB}?token={token}"), &Value::Null);
     assert_eq!(released.status, 204);
     let bob = waiting.join().unwrap();
     assert_eq!(bob.status, 201, "{}", bob.body);
     assert!(bob.body["token"].as_u64().unwrap() > token);
+    assert_eq!(managed.done("GET", JOB, &Value::Null)["waiting"], json!([]));
 
     let listed = managed.done("GET", "/millrace/locks/%2F?name=jo", &Value::Null);
     assert_eq!((&listed[0]["name"], &listed[0]["owner"]), (&json!("job"), &json!("bob")));

@@ -101,6 +101,17 @@ async fn one_consumer_has_all_partitions_and_the_next_takes_them_over() {
             && told["assignment"] == "single-active"
     });
 
+    // Any node says so of each consumer, also of those that are connected elsewhere.
+    for node in &nodes {
+        until("the list of consumers says who has which partitions", || {
+            let listed = node.done("GET", "/consumers", &Value::Null);
+            let all = listed.as_array().unwrap().iter();
+            let mut has: Vec<Value> = all.map(|it| it["partitions"].clone()).collect();
+            has.sort_by_key(|it| it.as_array().map(Vec::len));
+            has == [serde_json::json!([]), serde_json::json!([0, 1, 2, 3, 4, 5])]
+        });
+    }
+
     nodes[1].node.kill();
     publish(&mut client, EACH..2 * EACH).await;
     take(&mut two, EACH..2 * EACH).await;
