@@ -22,6 +22,7 @@ mod companions;
 mod connections;
 mod console;
 mod deaths;
+mod describing;
 mod disk;
 mod exchanges;
 mod fronts;

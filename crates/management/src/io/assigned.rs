@@ -6,7 +6,7 @@ use machine::{GroupId, QueueId};
 use serde_json::Value;
 
 use super::api::Api;
-use super::perform::describe_each;
+use super::describing::describe_each;
 use crate::limits::{ASSIGNED_QUEUES_MAX, ASSIGNED_WAIT};
 use crate::routes::assignment::{ConsumerOf, partitions_of};
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use axum::response::Response;
-use cluster::limits::DESCRIBED_QUEUES_MAX;
 use cluster::{DescribedQueue, NotDescribed};
 use http::StatusCode;
 use machine::{CatalogCommand, GroupId, NodeId, QueueId, QueueStatus};
@@ -14,6 +12,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Caller, now_ms};
 use super::aside::aside;
 use super::change::{change, mark, note, put_user};
+use super::describing::describe_each;
 use super::import::Differing;
 use super::response::response;
 use super::{
@@ -24,7 +23,7 @@ use super::{
 use crate::audit;
 use crate::fronts::Merged;
 use crate::history::samples::Ranges;
-use crate::limits::{ASKED_QUEUES_MAX, DESCRIBE_WAIT, SHOWN_QUEUES_AT_ONCE};
+use crate::limits::{ASKED_QUEUES_MAX, SHOWN_QUEUES_AT_ONCE};
 use crate::neighbour::{NodeStanding, Question};
 use crate::node::Facts;
 use crate::page::{Shape, last_if_none};
@@ -171,22 +170,6 @@ fn with_partitions(
         counts.push(all.len() - before);
     }
     (all, counts)
-}
-
-pub(super) async fn describe_each(
-    api: &Api,
-    queues: &[(GroupId, QueueId)],
-) -> Vec<Result<Box<DescribedQueue>, NotDescribed>> {
-    let deadline = Instant::now() + DESCRIBE_WAIT;
-    let mut described = Vec::with_capacity(queues.len());
-    for some in queues.chunks(DESCRIBED_QUEUES_MAX) {
-        // A group without a leader makes each of its queues wait.
-        match Instant::now() < deadline {
-            true => described.append(&mut api.0.cluster.describe(some).await),
-            false => described.extend(some.iter().map(|_| Err(NotDescribed::Late))),
-        }
-    }
-    described
 }
 
 /// Whom the partitions of a queue serve.
