@@ -105,6 +105,7 @@ impl Retrier {
             // Nothing goes round for ever.
             retries_max: Some(self.chance.within(1, 6) as u32),
             is_dry: self.chance.percent(5),
+            edit: None,
             user: "guest".to_owned(),
             grant: None,
         };
