@@ -20,7 +20,6 @@ import type { Message, Queue } from "../../types";
 import { Dialog } from "../../ui/dialog";
 import { SelectField } from "../../ui/fields";
 import { Opener } from "../../ui/form";
-import { tell } from "../../ui/notice";
 import { Copy } from "../../ui/parts";
 import { words } from "../../words";
 
@@ -121,31 +120,32 @@ export function ProtobufButton({ queue }: { queue: Place }) {
   );
 }
 
-async function take(input: HTMLInputElement): Promise<void> {
-  const file = input.files?.[0];
-  if (!file) return;
+/** Keeps a file. Answers what came of it: a dialog hides notices behind it. */
+async function take(file: File): Promise<{ text: string; isFault: boolean }> {
   const { name, size } = file;
   const refusal = refusalOf(files.peek(), name, size);
-  if (refusal !== undefined) return tell(TEXTS.refused[refusal](name), true);
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  input.value = "";
-  let types: number;
+  if (refusal !== undefined) return { text: TEXTS.refused[refusal](name), isFault: true };
   try {
     const { typesIn } = await import("../../core/protobuf");
-    types = typesIn(bytes).length;
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const types = typesIn(bytes).length;
+    keepFile(name, bytes, types);
+    return { text: TEXTS.kept(name, types), isFault: false };
   } catch (error) {
-    return tell(TEXTS.notRead(name, error instanceof Error ? error.message : ""), true);
+    const why = error instanceof Error ? error.message : "";
+    return { text: TEXTS.notRead(name, why), isFault: true };
   }
-  keepFile(name, bytes, types);
-  tell(TEXTS.kept(name, types));
 }
 
 function FilesDialog({ queue, onClose }: { queue: Place; onClose: () => void }) {
   const { reader, hasFailed } = useProtobuf(queue);
   const [isBusy, setBusy] = useState(false);
+  const [told, setTold] = useState<Awaited<ReturnType<typeof take>> | undefined>(undefined);
   const choose = async (input: HTMLInputElement) => {
+    const file = input.files?.[0];
+    if (!file) return;
     setBusy(true);
-    await take(input).finally(() => setBusy(false));
+    setTold(await take(file).finally(() => setBusy(false)));
     input.value = "";
   };
   return (
@@ -162,6 +162,9 @@ function FilesDialog({ queue, onClose }: { queue: Place; onClose: () => void }) 
         />
         <small>{TEXTS.bounds(FILES_MAX, format.bytes(BYTES_MAX))}</small>
       </label>
+      <p role="status" class={told?.isFault ? "fault" : "dim"}>
+        {told?.text}
+      </p>
       {hasFailed && <p class="fault">{TEXTS.failed}</p>}
       {reader && <TypeField queue={queue} reader={reader} />}
       <footer>
