@@ -187,6 +187,7 @@ function Groups() {
     by: (it) => mostBehind(lags.data, it.group),
     cell: (it) => <Behind of={lags.data?.find(({ group }) => group === it.group)} />,
     wraps: true,
+    isWide: true,
   };
   return (
     <ListCard

@@ -42,8 +42,9 @@ function pipelineColumns(
       by: done,
       cell: (it) => format.rate(done(it)),
       isNumber: true,
+      isWide: true,
     },
-    number("hand", heads.inHand, (it) => it.in_hand),
+    number("hand", heads.inHand, (it) => it.in_hand, true),
     number("running", heads.running, (it) => it.running, true),
     {
       id: "oldest",
@@ -55,7 +56,7 @@ function pipelineColumns(
     },
     number("done", heads.done, (it) => of(it.settled, "done"), true),
     number("later", heads.later, (it) => of(it.settled, "later"), true),
-    number("dead", heads.dead, (it) => of(it.settled, "dead")),
+    number("dead", heads.dead, (it) => of(it.settled, "dead"), true),
     {
       id: "state",
       head: heads.state,

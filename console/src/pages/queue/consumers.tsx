@@ -68,7 +68,14 @@ const PARTITIONS: Column<Consumer> = {
   head: heads.partitions,
   cell: (it) => it.partitions?.join(", ") ?? "",
   wraps: true,
+  isWide: true,
 };
+
+/** With the partitions there is no room for all the others. */
+const WITH_PARTITIONS = [
+  ...CONSUMER_COLUMNS.map((it) => (it.id === "user" ? { ...it, isExtra: true } : it)),
+  PARTITIONS,
+];
 
 export function QueueConsumers({ queue }: { queue: Queue }) {
   const query = useQuery<Consumer[]>(path("consumers", queue.vhost), 3_000);
@@ -77,9 +84,7 @@ export function QueueConsumers({ queue }: { queue: Queue }) {
       {(all) => (
         <Table
           label={words.pages.consumers}
-          columns={
-            all.some((it) => it.partitions) ? [...CONSUMER_COLUMNS, PARTITIONS] : CONSUMER_COLUMNS
-          }
+          columns={all.some((it) => it.partitions) ? WITH_PARTITIONS : CONSUMER_COLUMNS}
           rows={all.filter((it) => it.queue.name === queue.name)}
           keyOf={keyOfConsumer}
           isMain
