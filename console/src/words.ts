@@ -443,7 +443,8 @@ export const words = {
     publishAgain: "Publish again…",
     edit: "Edit and send back…",
     editTitle: (position: string, queue: string) => `Edit message ${position} of ${queue}`,
-    editHint: "Sent on in place of the message, which goes once the new one is confirmed.",
+    editHint:
+      "The message that you write here is sent on. The one that lies here goes once the new one is confirmed.",
     editHeadersHint: "The record of its deaths stays, whatever is here.",
     editWould: "Where would it go?",
     editSend: "Send back",
@@ -603,7 +604,7 @@ export const words = {
     queues: "Queues with dead letters",
     everywhere: "Dead letters of all queues",
     incomplete:
-      "There are more than these: the node looks at so many, or a leader does not answer.",
+      "This list is not complete: the node looks at 500 queues and 50,000 messages at most, for five seconds, or the leader of a queue does not answer.",
     oldest: "Oldest",
     newest: "Newest",
     noQueue: "No queue takes dead letters.",

@@ -9,9 +9,9 @@
 //!
 //! A retry holds each message while it carries it, so nobody else gets it. The message is let go of once all its targets
 //! have it in their logs, as with the dead-letter worker: a crash in between leaves it in both places, and never in none.
-//! What cannot be sent on is given back as if nobody had taken it. One message may be mended on its way (`edit`). How a message is rewritten and routed is the
-//! dead-letter worker's (`rewrite`, `route`), and so is the way into logs (`outgoing`). It is a core: its shell is
-//! `io::retry`.
+//! What cannot be sent on is given back as if nobody had taken it. One message may be mended on its way (`edit`). How a
+//! message is rewritten and routed is the dead-letter worker's (`rewrite`, `route`), and so is the way into logs
+//! (`outgoing`). It is a core: its shell is `io::retry`.
 
 mod edit;
 mod looking;
