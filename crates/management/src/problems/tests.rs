@@ -11,7 +11,7 @@ use crate::access::Sight;
 use crate::looks::tests::status;
 use crate::node::tests::facts;
 
-fn node(id: u64) -> NodeInfo {
+pub(crate) fn node(id: u64) -> NodeInfo {
     NodeInfo { node: NodeId(id), address: format!("node{id}:1"), incarnation: 1 }
 }
 

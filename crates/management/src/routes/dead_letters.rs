@@ -220,8 +220,42 @@ fn short(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use broker::dead_letter::ToldDeath;
+    use machine::{Applied, Arguments, Catalog, CatalogCommand, NodeId, SessionId, SessionOwner};
 
     use super::*;
+    use crate::node::tests::facts;
+    use crate::problems::tests::node;
+
+    /// So many queues, each with one beside it for what it gives up.
+    fn queues_with_dead(count: usize) -> Catalog {
+        let mut catalog = Catalog::genesis(&[node(1)], 1);
+        let names = (0..count).flat_map(|at| [format!("q{at}"), format!("q{at}.dead")]);
+        for (index, name) in (1..).zip(names) {
+            let declare = CatalogCommand::DeclareQueue {
+                vhost: "/".to_owned(),
+                name,
+                durable: true,
+                auto_delete: false,
+                exclusive: false,
+                server_named: false,
+                arguments: Arguments::new(),
+                by: SessionOwner { node: NodeId(1), session: SessionId(1) },
+            };
+            catalog.apply(Applied { index, time_ms: 0 }, declare, &mut Vec::new());
+        }
+        catalog
+    }
+
+    #[test]
+    fn so_many_queues_are_looked_at_and_it_is_said_when_there_are_more() {
+        let asked = Asked { user: "guest".to_owned(), ..Asked::default() };
+        for (count, cut) in [(DEATHS_QUEUES_MAX, false), (DEATHS_QUEUES_MAX + 1, true)] {
+            let (catalog, facts) = (queues_with_dead(count), facts());
+            let work = everywhere(&View { catalog: &catalog, facts: &facts }, &asked);
+            let Ok(Work::DeathsEverywhere { queues, is_cut }) = work else { panic!("{work:?}") };
+            assert_eq!((queues.len(), is_cut), (DEATHS_QUEUES_MAX, cut), "{count}");
+        }
+    }
 
     fn story(queue: &str, reason: &str, time_s: u64) -> Story {
         let (exchange, key) = (String::new(), queue.to_owned());
