@@ -30,7 +30,7 @@ const RABBITMQ_PORT: u16 = 5673;
 
 const USAGE: &str = "cargo xtask bench [backlog [--messages N]] [--seconds S] [--runs N] \
                      [--only WORDS] [--broker millrace|rabbitmq] [--generator millrace|perftest]\n\
-                     \x20      cargo xtask bench cluster [--only throughput,failover,slow-disk] [--rounds N] \
+                     \x20      cargo xtask bench cluster [--only throughput,failover,slow-disk,partitions,locks] [--rounds N] \
                      [--quick] [--brokers millrace,rabbitmq] [--json FILE]\n\
                      \x20      cargo xtask bench features [--only queues,delay,dead-letter] [--messages N] \
                      [--seconds S] [--runs N] [--broker millrace|rabbitmq]\n\

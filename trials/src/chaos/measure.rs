@@ -5,6 +5,7 @@
 
 pub mod failover;
 pub mod gaps;
+pub mod locks;
 pub mod partitions;
 pub mod probe;
 pub mod slow_disk;
@@ -21,6 +22,7 @@ use super::broker::Kind;
 use super::cluster::{Cluster, Plan};
 use super::flaky_disk::mounted::MountedDisk;
 use failover::Failovers;
+use locks::Held;
 use partitions::Followed;
 use slow_disk::SlowDisks;
 use throughput::Throughput;
@@ -33,6 +35,8 @@ pub enum Part {
     SlowDisk,
     /// Streams of one to 16 partitions, Millrace alone
     Partitions,
+    /// Locks over HTTP, Millrace alone
+    Locks,
 }
 
 /// What is measured, and how long.
@@ -84,6 +88,7 @@ struct Measured {
     failover: Vec<Failovers>,
     slow_disk: Option<SlowDisks>,
     partitions: Vec<Followed>,
+    locks: Vec<Held>,
 }
 
 impl Options {
@@ -190,6 +195,7 @@ fn measure(options: &Options, kind: Kind) -> Result<Measured, Failure> {
         failover: vec![],
         slow_disk: None,
         partitions: vec![],
+        locks: vec![],
     };
     if options.wants(Part::Throughput) {
         let cluster = options.cluster(kind, "throughput", None)?;
@@ -209,6 +215,10 @@ fn measure(options: &Options, kind: Kind) -> Result<Measured, Failure> {
     if options.wants(Part::Partitions) && kind == Kind::Millrace {
         let cluster = options.cluster(kind, "partitions", None)?;
         measured.partitions = partitions::measure(options, &cluster)?;
+    }
+    if options.wants(Part::Locks) && kind == Kind::Millrace {
+        let cluster = options.cluster(kind, "locks", None)?;
+        measured.locks = locks::measure(options, &cluster)?;
     }
     Ok(measured)
 }
@@ -262,6 +272,15 @@ fn tables(options: &Options, measured: &[Measured]) -> String {
             partitions::HEAD
         );
         measured.iter().flat_map(|one| &one.partitions).for_each(|row| text.push_str(&row.row()));
+    }
+    if options.wants(Part::Locks) {
+        let _ = write!(
+            text,
+            "\nOver HTTP, a connection for each client, spread over the nodes; each takes a lock that nobody else wants, \
+             and gives it back.\n\n{}",
+            locks::HEAD
+        );
+        measured.iter().flat_map(|one| &one.locks).for_each(|row| text.push_str(&row.row()));
     }
     text
 }

@@ -101,7 +101,8 @@ pub const PLANTED: [Planted; 9] = [
     Planted {
         name: "loan_uncharged",
         hunt: Hunt::Alone("kill9", |_| Ok(Box::new(Kill))),
-        rounds: 2,
+        // What is too much adds up.
+        rounds: 12,
         files: Files::Any,
         breaks: Promise::Hurried,
         may_refuse: false,

@@ -87,6 +87,8 @@ const UNDO_SEEDS: Seeds = Seeds { options: &["--undo", "--calm-ms", "300"], ..SE
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
 /// Some want locks. There are faults enough for leaders to change while leases run, and clocks that jump.
 const LOCK_SEEDS: Seeds = Seeds { options: &["--locks", "--calm-ms", "300"], ..CLOCK_SEEDS };
+/// A leader that does not know of the lease's earlier time must come soon after another.
+const LOCK_TERM_SEEDS: Seeds = Seeds { load_ms: 20_000, ..LOCK_SEEDS };
 /// There are queues with rates.
 const RATED_SEEDS: Seeds = Seeds { options: &["--rated", "--calm-ms", "300"], ..SEEDS };
 /// As well as AMQP sessions, and nodes refuse what they are asked.
@@ -200,7 +202,7 @@ const PLANTED: &[Planted] = &[
     planted("tail_reads_beside", &["are both at", "is there twice"], STREAM_SEEDS, Some(1)),
     planted("timeline_not_restored", &[" differ in group "], STREAM_SEEDS, Some(1)),
     planted("lock_by_own_clock", LEASE_RUNS, LOCK_SEEDS, Some(26)),
-    planted("lock_term_unnoticed", LEASE_RUNS, LOCK_SEEDS, None),
+    planted("lock_term_unnoticed", LEASE_RUNS, LOCK_TERM_SEEDS, Some(98)),
     planted("lock_token_reused", &["both hold lock", ", and got "], LOCK_SEEDS, Some(2)),
     planted("replica_settles_less", &["says that its replica of group"], SEEDS, Some(1)),
     planted("leader_has_tokens", RATE, RATED_SEEDS, Some(1)),
@@ -210,7 +212,7 @@ const PLANTED: &[Planted] = &[
     planted("loan_used_twice", RATE, RATED_SEEDS, Some(5)),
     planted("lender_has_tokens", RATE, RATED_SEEDS, Some(1)),
     planted("loan_asked_once", &["starves"], RATED_SEEDS, Some(20)),
-    planted("all_are_elected", &["which is there"], RATED_SEEDS, None),
+    planted("all_are_elected", &["which is there"], RATED_SEEDS, Some(1)),
     planted("founders_for_ever", &["was confirmed, and synced in group"], MEMBERS_SEEDS, Some(1)),
 ];
 
