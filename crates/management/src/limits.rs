@@ -14,6 +14,9 @@ pub const BODY_BYTES_MAX: usize = 48 << 20;
 /// The same of definitions: a large broker's.
 pub const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
+/// The same of a request about a lock: its value (4 KiB), each byte as JSON's longest escape, and an owner.
+pub const LOCK_BODY_BYTES_MAX: usize = 32 << 10;
+
 /// Requests of known users that are worked on at a time: so many that only ask, and so many that change something.
 /// Others wait for their turn. Who only asks does not wait for publishers that the node holds back.
 pub const REQUESTS_AT_ONCE: usize = 16;

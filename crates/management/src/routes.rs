@@ -46,7 +46,7 @@ pub use overview::{ERLANG_VERSION, RABBITMQ_VERSION};
 
 use crate::access::Need;
 use crate::asked::Asked;
-use crate::limits::{BODY_BYTES_MAX, DEFINITIONS_BYTES_MAX};
+use crate::limits::{BODY_BYTES_MAX, DEFINITIONS_BYTES_MAX, LOCK_BODY_BYTES_MAX};
 use crate::node::View;
 use crate::reply::Problem;
 use crate::work::Work;
@@ -69,28 +69,39 @@ pub(crate) struct Route {
     pub(crate) decide: Decide,
     /// Bytes of a body.
     pub(crate) body_bytes: usize,
+    /// It is about one small thing that it names, and programs ask it all the time: it is decided where the session runs,
+    /// takes nobody's turn, and is no news for the log.
+    pub(crate) is_small: bool,
 }
 
 const fn get(path: &'static str, need: Need, decide: Decide) -> Route {
-    Route { method: Method::GET, path, need, decide, body_bytes: BODY_BYTES_MAX }
+    route(Method::GET, path, need, decide)
 }
 
 const fn put(path: &'static str, need: Need, decide: Decide) -> Route {
-    Route { method: Method::PUT, path, need, decide, body_bytes: BODY_BYTES_MAX }
+    route(Method::PUT, path, need, decide)
 }
 
 const fn post(path: &'static str, need: Need, decide: Decide) -> Route {
-    Route { method: Method::POST, path, need, decide, body_bytes: BODY_BYTES_MAX }
+    route(Method::POST, path, need, decide)
 }
 
 const fn delete(path: &'static str, need: Need, decide: Decide) -> Route {
-    Route { method: Method::DELETE, path, need, decide, body_bytes: BODY_BYTES_MAX }
+    route(Method::DELETE, path, need, decide)
+}
+
+const fn route(method: Method, path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method, path, need, decide, body_bytes: BODY_BYTES_MAX, is_small: false }
 }
 
 /// Definitions are larger than what others send.
 const fn post_definitions(path: &'static str, decide: Decide) -> Route {
     let (method, need, body_bytes) = (Method::POST, Need::Administrator, DEFINITIONS_BYTES_MAX);
-    Route { method, path, need, decide, body_bytes }
+    Route { method, path, need, decide, body_bytes, is_small: false }
+}
+
+const fn of_lock(method: Method, path: &'static str, need: Need, decide: Decide) -> Route {
+    Route { method, path, need, decide, body_bytes: LOCK_BODY_BYTES_MAX, is_small: true }
 }
 
 /// Method and path of each route: `{vhost}` and the like stand for a part of the path.
@@ -248,12 +259,17 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/millrace/retries/{retry}", Need::User, retries::one),
     delete("/millrace/retries/{retry}", Need::User, retries::stop),
     get("/millrace/locks/{vhost}", Need::Visible, locks::list),
-    get("/millrace/locks/{vhost}/{lock}", Need::Visible, locks::one),
-    put("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::acquire),
-    post("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::renew),
-    delete("/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::release),
-    put("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::put_value),
-    delete("/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::delete_value),
+    of_lock(Method::GET, "/millrace/locks/{vhost}/{lock}", Need::Visible, locks::one),
+    of_lock(Method::PUT, "/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::acquire),
+    of_lock(Method::POST, "/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::renew),
+    of_lock(Method::DELETE, "/millrace/locks/{vhost}/{lock}", Need::Vhost, locks::release),
+    of_lock(Method::PUT, "/millrace/locks/{vhost}/{lock}/value", Need::Vhost, locks::put_value),
+    of_lock(
+        Method::DELETE,
+        "/millrace/locks/{vhost}/{lock}/value",
+        Need::Vhost,
+        locks::delete_value,
+    ),
     get("/millrace/companions", Need::Monitor, companions::list),
     put("/millrace/companions/{companion}/pause", Need::Administrator, companions::pause),
     delete("/millrace/companions/{companion}/pause", Need::Administrator, companions::resume),

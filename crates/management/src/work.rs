@@ -368,11 +368,6 @@ pub(crate) struct Publish {
 }
 
 impl Work {
-    /// Whether it waits for what others do, rather than for an answer: such a request takes nobody's turn.
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self, Self::Lock(Lock { step: LockStep::Ask(spec), .. }) if spec.wait_ms > 0)
-    }
-
     pub(crate) fn answer(body: Value) -> Self {
         Self::Answer(Reply::of(body))
     }

@@ -71,6 +71,8 @@ pub(super) struct Shared {
     /// Where the node keeps its data, and in which zone it is.
     pub(super) data_dir: OnceLock<PathBuf>,
     zone: OnceLock<Arc<str>>,
+    /// Processors that the node may use. To ask the system for them costs more than a small request.
+    processors: usize,
     /// What live streams share.
     pub(super) live: Live,
     /// Browsers that have logged in.
@@ -129,6 +131,7 @@ impl Api {
             companions: Companions::default(),
             data_dir: OnceLock::new(),
             zone: OnceLock::new(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
             live: Live::default(),
             sessions: Mutex::default(),
             console: OnceCell::new(),
@@ -213,7 +216,7 @@ impl Api {
             alarms: shared.cluster.alarms(),
             resources: shared.cluster.resources(),
             cluster: shared.cluster.identity().cluster,
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: shared.processors,
             zone: shared.zone.get().cloned(),
             totals,
         }

@@ -76,15 +76,19 @@ async fn try_answer(
         return Err(Problem::bad(format!("a name has at most {NAME_BYTES_MAX} bytes")));
     }
     let turns = if changes { &api.0.changing } else { &api.0.asking };
-    let turn = turns.acquire().await;
+    let _turn = if route.is_small { None } else { Some(turns.acquire().await) };
     let body = read_body(body, route.body_bytes).await?;
     let asked = asked(&caller, path, &parts, body);
-    let (work, facts) = decide(api, route, asked).await?;
-    let _turn = (!work.waits()).then_some(turn);
+    let (work, facts) = match route.is_small {
+        true => decide(api, route, &asked)?,
+        false => decide_aside(api, route, asked).await?,
+    };
     let reply = perform(api, &caller, &facts, work).await?;
     let Caller { user, peer, .. } = &caller;
     let (method, path) = (route.method.as_str(), parts.uri.path());
-    if changes {
+    if changes && route.is_small {
+        tracing::debug!(user, %peer, method, path, status = reply.status().as_u16(), "HTTP API: done");
+    } else if changes {
         tracing::info!(user, %peer, method, path, status = reply.status().as_u16(), "HTTP API: done");
     } else if route.need == Need::Peek {
         tracing::info!(user, %peer, path, "HTTP API: messages were looked at");
@@ -92,16 +96,22 @@ async fn try_answer(
     Ok(reply)
 }
 
-/// What the route decides: it may look through 100,000 queues.
-async fn decide(api: &Api, route: &'static Route, asked: Asked) -> Result<(Work, Facts), Problem> {
+/// What the route decides.
+fn decide(api: &Api, route: &Route, asked: &Asked) -> Result<(Work, Facts), Problem> {
+    let facts = api.facts();
+    let catalog = api.0.cluster.catalog();
+    let work = (route.decide)(&View { catalog: &catalog, facts: &facts }, asked)?;
+    Ok((work, facts))
+}
+
+/// The same of one that may look through 100,000 queues.
+async fn decide_aside(
+    api: &Api,
+    route: &'static Route,
+    asked: Asked,
+) -> Result<(Work, Facts), Problem> {
     let api = api.clone();
-    let decided = aside(move || {
-        let facts = api.facts();
-        let catalog = api.0.cluster.catalog();
-        let work = (route.decide)(&View { catalog: &catalog, facts: &facts }, &asked)?;
-        Ok((work, facts))
-    });
-    decided.await?
+    aside(move || decide(&api, route, &asked)).await?
 }
 
 /// Who asks, if the password or the token is right, or else if there is a session. A login that is sent with the request

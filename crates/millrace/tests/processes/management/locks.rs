@@ -149,6 +149,12 @@ fn values_have_versions_and_bounds() {
     assert_eq!(managed.guest("DELETE", &value, &Value::Null).status, 204);
     assert_eq!(managed.done("GET", JOB, &Value::Null)["version"], json!(0));
 
+    // Each byte takes six in JSON.
+    let escaped = json!({ "value": "\u{1}".repeat(4096), "version": 0 });
+    managed.done("PUT", &value, &escaped);
+    let beyond = managed.guest("PUT", &value, &json!({ "value": "x".repeat(32 << 10) }));
+    assert_eq!(beyond.status, 413, "{}", beyond.body);
+
     let large = json!({ "value": "x".repeat(4097) });
     for (method, path, body) in [
         ("PUT", &*value, &large),
