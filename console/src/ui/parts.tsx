@@ -136,6 +136,20 @@ export function Age({ at }: { at: number | null | undefined }) {
   return <span title={format.time(at)}>{format.ago(at, now.value)}</span>;
 }
 
+/** A time, of which a narrow column breaks neither the day nor the clock. */
+export function Time({ at }: { at: number | null | undefined }) {
+  const parts = format.time(at).split(" ");
+  return (
+    <time>
+      {parts.map((part) => (
+        <span key={part} class="whole">
+          {part}{" "}
+        </span>
+      ))}
+    </time>
+  );
+}
+
 /** A button that copies, and says that it did. */
 export function Copy({ text, label = words.copy }: { text: string; label?: string }) {
   const [isDone, setDone] = useState(false);
