@@ -605,6 +605,7 @@ export const words = {
   dead: {
     queues: "Queues with dead letters",
     everywhere: "Dead letters of all queues",
+    asOfNow: "as of just now",
     asOf: (ago: string) => `as of ${ago} ago`,
     lookAgain: "Look again",
     anyReason: "Any reason",
@@ -1013,6 +1014,13 @@ export const words = {
     },
     typeHint: "For queues that are declared without a type.",
     traced: "each message is copied",
+    traces: {
+      verb: "Traces",
+      title: (vhost: string) => `Messages that ${vhost} traces`,
+      text: (queue: string) =>
+        `The queue ${queue} is declared and bound to amq.rabbitmq.trace. It keeps the newest 1,000 copies from now on, and goes once nobody has used it for an hour. Whoever may look at its messages sees payloads of all queues of the vhost.`,
+      collect: "Collect and look",
+    },
     tracingLabel: "Trace: copy each message that is published or delivered to amq.rabbitmq.trace",
     make: "New vhost",
     change: (name: string) => `Vhost ${name}`,

@@ -2,7 +2,6 @@
 
 import { useState } from "preact/hooks";
 import { path } from "../core/api";
-import { useVhosts } from "../core/broker";
 import * as format from "../core/format";
 import { href, said, show } from "../core/place";
 import { useQuery } from "../core/query";
@@ -62,7 +61,7 @@ function filtered({ queues, everywhere }: DeskProps): DeadQueue[] {
 
 function Desk(props: DeskProps) {
   const { queues } = props;
-  const isMany = useVhosts().length > 1;
+  const isMany = new Set(queues.map((it) => it.vhost)).size > 1;
   if (queues.length === 0) {
     return (
       <div class="empty">
@@ -201,8 +200,8 @@ function Groups({ vhost, name }: { vhost: string; name: string }) {
         {(told) => (
           <>
             <p class="dim">
+              {shown.length < all.length && `${TEXTS.groupsShown(shown.length, all.length)} `}
               {told.whole ? TEXTS.seen(told.seen) : TEXTS.seenPart(told.seen)}
-              {shown.length < all.length && ` ${TEXTS.groupsShown(shown.length, all.length)}`}
             </p>
             <Table
               label={words.pages.dead}

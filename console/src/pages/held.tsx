@@ -159,7 +159,7 @@ const SHOWN = 200;
 
 function HeldOf({ vhost, name }: { vhost: string; name: string }) {
   const partitions = useQuery<{ partitions?: unknown[] }>(
-    `${path("queues", vhost, name)}?columns=partitions`,
+    withAsked(path("queues", vhost, name), { columns: "partitions" }),
   ).data?.partitions;
   const asked = { state: "unacked", count: SHOWN, truncate: 0, partition: said("partition") };
   const query = useQuery<Messages>(withAsked(messagesPath(vhost, name), asked), 5_000);

@@ -1,9 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { path, withAsked } from "../../src/core/api";
 import { merged } from "../../src/pages/companions/merged";
 import type { Companion } from "../../src/pages/companions/told";
 import { fits, whichOf } from "../../src/pages/dead/filter";
 import { selectedOf, selectedText } from "../../src/ui/selected";
+
+test("a path that a browser would change is in the query", () => {
+  assert.equal(path("queues", "/", "a b"), "/queues/%2F/a%20b");
+  assert.equal(path("queues", "/", "..."), "/queues/%2F/...");
+  assert.equal(path("queues", "/", ".."), "/millrace/at?path=%2Fqueues%2F%252F%2F..");
+  const asked = withAsked(path("queues", ".", "x"), { count: 3, from: "" });
+  assert.equal(asked, "/millrace/at?path=%2Fqueues%2F.%2Fx&count=3");
+  assert.equal(withAsked("/queues", { count: 3 }), "/queues?count=3");
+});
 
 test("selected rows come back from the address, whatever they are called", () => {
   const keys = new Set(["/\u0000orders", "a,b\u0000..", "%\u0000x/y", "17"]);

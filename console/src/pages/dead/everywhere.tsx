@@ -4,7 +4,7 @@ import * as format from "../../core/format";
 import { href } from "../../core/place";
 import { type Query, useQuery } from "../../core/query";
 import { now } from "../../core/visible";
-import { Card } from "../../ui/parts";
+import { Card, Name } from "../../ui/parts";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
 import { filterOf, fits } from "./filter";
@@ -46,7 +46,11 @@ const COLUMNS: readonly Column<Anywhere>[] = [
     id: "lies",
     head: words.consumers.heads.queue,
     by: (it) => it.queue,
-    cell: (it) => <a href={deskHref(it)}>{it.queue}</a>,
+    cell: (it) => (
+      <a href={deskHref(it)}>
+        <Name text={it.queue} />
+      </a>
+    ),
   },
   { id: "vhost", head: words.vhost, by: (it) => it.vhost, isWide: true },
   {
@@ -83,7 +87,8 @@ const COLUMNS: readonly Column<Anywhere>[] = [
 export function Everywhere({ of: { data, toldAt, reload } }: { of: Query<DeadEverywhere> }) {
   if (data?.groups === undefined || data.groups.length === 0) return null;
   const filter = filterOf();
-  const asOf = toldAt !== undefined && TEXTS.asOf(format.ago(toldAt, now.value));
+  const oldMs = toldAt === undefined ? 0 : now.value - toldAt;
+  const asOf = oldMs < 1_000 ? TEXTS.asOfNow : TEXTS.asOf(format.duration(oldMs));
   return (
     <Card
       title={TEXTS.everywhere}
