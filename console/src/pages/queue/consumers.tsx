@@ -30,7 +30,7 @@ function rate(
 }
 
 export const CONSUMER_COLUMNS: readonly Column<Consumer>[] = [
-  { id: "tag", head: heads.tag, by: (it) => it.consumer_tag, grows: true },
+  { id: "tag", head: heads.tag, by: (it) => it.consumer_tag },
   {
     id: "connection",
     head: heads.connection,
