@@ -11,6 +11,7 @@ import "./style/base.css";
 import "./style/parts.css";
 import "./style/tables.css";
 import "./style/pages.css";
+import "./style/topology.css";
 
 startTheme();
 takeBrought();

@@ -395,7 +395,7 @@ export const words = {
     ] as ["" | "ready" | "unacked" | "delayed" | "dead", string][],
     partition: "Partition",
     contains: "Contains",
-    containsHint: "in payload, headers, key",
+    containsHint: "payload, header, key",
     header: "Header",
     headerHint: "name or name: value",
     begin: "Begin at",
@@ -438,6 +438,8 @@ export const words = {
     deaths: "Where it has died",
     death: (queue: string, reason: string, times: number) =>
       `${queue}: ${reason}, ${counted(times, "time", "times")}`,
+    deathWay: (exchange: string, keys: string) =>
+      keys === "" ? `, came by ${exchange}` : `, came by ${exchange} with ${keys}`,
     copyPayload: "Copy payload",
     copyMessage: "Copy message",
     publishAgain: "Publish again…",
@@ -603,6 +605,10 @@ export const words = {
   dead: {
     queues: "Queues with dead letters",
     everywhere: "Dead letters of all queues",
+    asOfNow: "as of just now",
+    asOf: (ago: string) => `as of ${ago} ago`,
+    lookAgain: "Look again",
+    anyReason: "Any reason",
     incomplete:
       "This list is not complete: the node looks at 500 queues and 50,000 messages at most, for five seconds, or the leader of a queue does not answer.",
     oldest: "Oldest",
@@ -631,11 +637,15 @@ export const words = {
     look: "Look",
     retry: "Send back",
     retryAll: "Send all back",
+    retryShown: "Send these back",
     seen: (messages: number) =>
       `${messageCount(messages)} in this queue, by where they died and why:`,
     seenPart: (messages: number) =>
       `The first ${messageCount(messages)} of this queue, by where they died and why:`,
+    groupsShown: (shown: number, all: number) =>
+      `The filter leaves ${count(shown)} of ${counted(all, "group", "groups")}.`,
     nothing: "This queue is empty.",
+    titleShown: (queue: string) => `Send dead letters of ${queue} back, as filtered`,
     titleAll: (queue: string) => `Send all dead letters of ${queue} back`,
     title: (diedIn: string | null, reason: string | null, queue: string) =>
       `Send back from ${queue}: died in ${diedIn ?? "a queue that is not told"}, ${reason ?? "reason not told"}`,
@@ -657,6 +667,7 @@ export const words = {
         ["named queue", "One queue"],
         ["named exchange", "One exchange"],
       ] as ["queue" | "exchange" | "named queue" | "named exchange", string][],
+      containsHint: "Only those with this text in payload, headers or key. Empty: all",
       rate: "Messages a second",
       rateHint: "Empty: as fast as it goes",
       limit: "At most",
@@ -1003,6 +1014,13 @@ export const words = {
     },
     typeHint: "For queues that are declared without a type.",
     traced: "each message is copied",
+    traces: {
+      verb: "Traces",
+      title: (vhost: string) => `Messages that ${vhost} traces`,
+      text: (queue: string) =>
+        `The queue ${queue} is declared and bound to amq.rabbitmq.trace. It keeps the newest 1,000 copies from now on, and goes once nobody has used it for an hour. Whoever may look at its messages sees payloads of all queues of the vhost.`,
+      collect: "Collect and look",
+    },
     tracingLabel: "Trace: copy each message that is published or delivered to amq.rabbitmq.trace",
     make: "New vhost",
     change: (name: string) => `Vhost ${name}`,

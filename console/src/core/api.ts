@@ -12,9 +12,14 @@ export class Refused extends Error {
   }
 }
 
-/** A path below /api, of parts that are quoted: `path("queues", "/", "orders")`. */
+/**
+ * A path below /api, of parts that are quoted: `path("queues", "/", "orders")`. A browser takes a part `.` or `..` out
+ * of a path, quoted or not: the node takes such a path in the query.
+ */
 export function path(...parts: string[]): string {
-  return `/${parts.map(encodeURIComponent).join("/")}`;
+  const isFolded = parts.some((part) => part === "." || part === "..");
+  const quoted = `/${parts.map(encodeURIComponent).join("/")}`;
+  return isFolded ? `/millrace/at?${new URLSearchParams({ path: quoted }).toString()}` : quoted;
 }
 
 export type Asked = Record<string, string | number | boolean | undefined>;
@@ -25,7 +30,8 @@ export function withAsked(to: string, asked: Asked): string {
     if (value !== undefined && value !== "") query.set(name, String(value));
   }
   const text = query.toString();
-  return text === "" ? to : `${to}?${text}`;
+  if (text === "") return to;
+  return to.includes("?") ? `${to}&${text}` : `${to}?${text}`;
 }
 
 /** Why the node refused, as it says it. */

@@ -12,6 +12,8 @@ export interface Told<Answer> {
   /** Why the last request was refused. What was known before stays. */
   refused: Refused | undefined;
   isLoading: boolean;
+  /** When the last answer came, in milliseconds since 1970. */
+  toldAt: number | undefined;
 }
 
 export interface Query<Answer> extends Told<Answer> {
@@ -34,11 +36,19 @@ const KEPT_MAX = 60;
 /** An answer that is younger is not asked for again. */
 const FRESH_MS = 1_000;
 
+/** What is asked for in no shorter time is asked for seldom. */
+const SELDOM_MS = 120_000;
+
 const kept = new Map<string, Kept>();
 
 function entry(to: string): Kept {
   const found = kept.get(to) ?? {
-    told: signal<Told<unknown>>({ data: undefined, refused: undefined, isLoading: true }),
+    told: signal<Told<unknown>>({
+      data: undefined,
+      refused: undefined,
+      isLoading: true,
+      toldAt: undefined,
+    }),
     flying: undefined,
     atMs: -Infinity,
     begun: 0,
@@ -77,6 +87,7 @@ async function load(to: string, into: Kept): Promise<void> {
   const next: Told<unknown> = { ...into.told.peek(), refused: undefined, isLoading: false };
   try {
     next.data = await ask<unknown>(to);
+    next.toldAt = Date.now();
   } catch (error) {
     next.refused = error instanceof Refused ? error : new Refused(0, String(error));
   }
@@ -107,7 +118,8 @@ export function useQuery<Answer>(to: string | undefined, everyMs = 0): Query<Ans
       await loadOnce(to, known, youngerMs);
       if (everyMs > 0 && !isOver) timer = setTimeout(() => void turn(everyMs / 2), everyMs);
     };
-    void turn(FRESH_MS);
+    // What is asked for seldom is much work for the node: a look at another page is no reason to ask again.
+    void turn(everyMs >= SELDOM_MS ? everyMs / 2 : FRESH_MS);
     return () => {
       isOver = true;
       clearTimeout(timer);

@@ -40,7 +40,13 @@ export function queues(): Board {
 /** All queues, or why they are not known, in the form of an answer to a request. */
 export function queuesQuery(): Query<Board> {
   const data = isTold.value ? queues() : undefined;
-  return { data, refused: refused.value, isLoading: data === undefined, reload: again };
+  return {
+    data,
+    refused: refused.value,
+    isLoading: data === undefined,
+    toldAt: undefined,
+    reload: again,
+  };
 }
 
 function parsed<Data>(event: Event): Data {

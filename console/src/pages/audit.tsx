@@ -6,7 +6,7 @@ import { said, show } from "../core/place";
 import { useQuery } from "../core/query";
 import type { AuditRecord, Page } from "../types";
 import { TextField } from "../ui/fields";
-import { Arguments, Head, Loaded } from "../ui/parts";
+import { Arguments, Head, Loaded, Name, Time } from "../ui/parts";
 import { Table, type Column } from "../ui/table";
 import { words } from "../words";
 
@@ -18,21 +18,28 @@ const PAGE_SIZE = 100;
 const FILTERS = ["user", "vhost", "object", "event"] as const;
 
 const COLUMNS: readonly Column<AuditRecord>[] = [
-  { id: "time", head: heads.time, cell: (it) => format.time(it.time) },
-  { id: "user", head: heads.user, cell: (it) => it.user },
-  { id: "event", head: heads.event, cell: (it) => <code>{it.event}</code> },
-  { id: "object", head: heads.object, cell: (it) => it.object, wraps: true },
+  { id: "time", head: heads.time, cell: (it) => <Time at={it.time} /> },
+  { id: "user", head: heads.user, cell: (it) => it.user, wraps: true },
+  { id: "event", head: heads.event, cell: (it) => <Event name={it.event} /> },
+  { id: "object", head: heads.object, cell: (it) => <Name text={it.object} />, wraps: true },
   { id: "vhost", head: words.vhost, cell: (it) => it.vhost, isWide: true },
   {
     id: "details",
     head: heads.details,
     cell: (it) => <Arguments of={it.details} none="" />,
     wraps: true,
-    grows: true,
     isWide: true,
   },
   { id: "address", head: heads.address, cell: (it) => it.address ?? format.NOTHING, isWide: true },
 ];
+
+function Event({ name }: { name: string }) {
+  return (
+    <code>
+      <Name text={name} />
+    </code>
+  );
+}
 
 /** A day as the viewer says it, in milliseconds since 1970. */
 function dayMs(text: string, isEnd: boolean): number | undefined {

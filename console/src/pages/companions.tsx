@@ -11,6 +11,7 @@ import { Card, Copy, Head, Loaded, Tag } from "../ui/parts";
 import { Search, filterText, matches } from "../ui/search";
 import { words } from "../words";
 import { Inbox, Relay } from "./companions/relay";
+import { type Merged, merged } from "./companions/merged";
 import type { Companion } from "./companions/told";
 import { Worker } from "./companions/worker";
 
@@ -29,7 +30,9 @@ export function Companions() {
       </Head>
       <Loaded of={query} what={words.pages.companions}>
         {(all) => {
-          const shown = all.filter((it) => matches(filter, it.address, it.node, it.kind, it.error));
+          const shown = merged(all).filter((it) =>
+            matches(filter, it.address, ...it.by, it.kind, it.error),
+          );
           if (all.length === 0) return <None />;
           if (shown.length === 0) return <p>{words.noneMatch}</p>;
           return shown.map((it, index) => (
@@ -54,7 +57,7 @@ function None() {
 }
 
 interface Props {
-  it: Companion;
+  it: Merged;
   /** Parts the values of its tables in the address. */
   id: string;
   meter: Meter;
@@ -66,7 +69,7 @@ function One({ it, id, meter }: Props) {
   const kind = it.kind === null ? TEXTS.unknown : TEXTS.kinds[it.kind];
   return (
     <Card title={TEXTS.title(kind, it.address)} aside={<Standing of={it} />}>
-      <p class="dim">{TEXTS.askedBy(it.node)}</p>
+      <p class="dim">{TEXTS.askedBy(it.by.join(", "))}</p>
       {it.error !== null && <p role="alert">{it.error}</p>}
       {it.status?.problem && <p role="alert">{it.status.problem}</p>}
       {it.kind === "relay" && <Relay status={it.status} rate={rate} />}

@@ -17,8 +17,9 @@ export const CONSUMED_QUEUE: Column<Consumer> = {
   cell: ({ queue }) => <QueueLink vhost={queue.vhost} name={queue.name} />,
 };
 
-/** What the queue takes of the room: a phone has none for the state, which the queue's own page has. */
+/** What the queue takes of the room: a phone has none for long tags, nor for the state, which the queue's page has. */
 const LESS: Record<string, Partial<Column<Consumer>>> = {
+  tag: { grows: true },
   state: { isWide: true },
   user: { isExtra: true },
   prefetch: { isExtra: true },

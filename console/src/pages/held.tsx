@@ -86,7 +86,12 @@ function HoldingConsumers() {
 }
 
 const CHANNELS: readonly Column<Channel>[] = [
-  { id: "name", head: heads.channel, by: (it) => it.name },
+  {
+    id: "name",
+    head: heads.channel,
+    by: (it) => it.name,
+    cell: (it) => <a href={connectionHref(it.connection_details.name)}>{it.name}</a>,
+  },
   { id: "unacked", head: heads.held, by: (it) => it.messages_unacknowledged, isNumber: true },
   { id: "user", head: heads.user, by: (it) => it.user, isWide: true },
   {
@@ -122,6 +127,7 @@ const MESSAGES: readonly Column<Message>[] = [
     head: heads.age,
     by: (it) => it.enqueued_at,
     cell: (it) => <Age at={it.enqueued_at} />,
+    isWide: true,
   },
   {
     id: "held",
@@ -153,7 +159,7 @@ const SHOWN = 200;
 
 function HeldOf({ vhost, name }: { vhost: string; name: string }) {
   const partitions = useQuery<{ partitions?: unknown[] }>(
-    `${path("queues", vhost, name)}?columns=partitions`,
+    withAsked(path("queues", vhost, name), { columns: "partitions" }),
   ).data?.partitions;
   const asked = { state: "unacked", count: SHOWN, truncate: 0, partition: said("partition") };
   const query = useQuery<Messages>(withAsked(messagesPath(vhost, name), asked), 5_000);

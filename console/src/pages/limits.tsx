@@ -1,4 +1,3 @@
-import { path } from "../core/api";
 import { useQuery } from "../core/query";
 import { useVhosts } from "../core/broker";
 import { role } from "../core/session";
@@ -42,7 +41,7 @@ export function LimitsPage() {
               <LimitsOf
                 key={vhost}
                 title={TEXTS.ofVhost(vhost)}
-                path={path("vhost-limits", vhost)}
+                at={["vhost-limits", vhost]}
                 limits={all.find((it) => it.vhost === vhost)?.value ?? {}}
                 names={["max-connections", "max-queues"]}
                 mayChange={role.value.changes}

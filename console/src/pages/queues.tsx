@@ -1,6 +1,6 @@
 // All queues, as the live stream tells them; what it does not tell is asked for beside it.
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useVhosts } from "../core/broker";
 import * as format from "../core/format";
 import { said, show } from "../core/place";
@@ -15,6 +15,7 @@ import { Nothing } from "../ui/list";
 import { Age, Head, Loaded, QueueLink, Tag } from "../ui/parts";
 import { Search, VhostFilter, filterText, matches } from "../ui/search";
 import { Snippets } from "../ui/snippets";
+import { useSelected } from "../ui/selected";
 import { Spark } from "../ui/spark";
 import { ColumnMenu, Table, type Column } from "../ui/table";
 import { words } from "../words";
@@ -168,7 +169,7 @@ const keyOfShown = ({ row }: Shown): string => keyOf(row.vhost, row.name);
 export function Queues() {
   const more = useMore();
   const vhosts = useVhosts();
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [selected, setSelected] = useSelected();
   void turn.value;
   const [vhost, filter, kind] = [said("vhost"), filterText(), said("only")];
   const wanted = FILTERS[isFilter(kind) ? kind : ""];

@@ -36,7 +36,7 @@ export function UserPage() {
           <div class="columns">
             {mayChange && <Account key={user.tags.join()} user={user} />}
             <LimitsOf
-              path={path("user-limits", name)}
+              at={["user-limits", name]}
               limits={user.limits}
               names={["max-connections", "max-channels"]}
               mayChange={mayChange}

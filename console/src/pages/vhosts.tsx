@@ -15,6 +15,7 @@ import { Tag } from "../ui/parts";
 import { EditButtons, type Column } from "../ui/table";
 import { words } from "../words";
 import { QueueSample } from "./queues/bulk";
+import { Traces } from "./vhosts/traces";
 
 const TEXTS = words.vhosts;
 const { heads } = TEXTS;
@@ -48,10 +49,21 @@ const COLUMNS: readonly Column<Vhost>[] = [
     id: "tracing",
     head: heads.tracing,
     by: (it) => it.tracing,
-    cell: (it) => (it.tracing ? <Tag tone="warn">{TEXTS.traced}</Tag> : words.no),
+    cell: (it) => (it.tracing ? <Traced vhost={it.name} /> : words.no),
     isWide: true,
   },
 ];
+
+function Traced({ vhost }: { vhost: string }) {
+  return (
+    <span class="actions">
+      <Tag tone="warn" title={TEXTS.traced}>
+        {words.yes}
+      </Tag>
+      {role.value.administrates && role.value.changes && <Traces vhost={vhost} />}
+    </span>
+  );
+}
 
 const NEW: Vhost = { name: "", tracing: false };
 

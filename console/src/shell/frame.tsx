@@ -10,6 +10,7 @@ import { worstFirst } from "../core/problems";
 import { logOut, session } from "../core/session";
 import { allowedPages, parentOf } from "../core/sitemap";
 import { state } from "../live/stream";
+import { topLayer } from "../ui/layers";
 import { Notices } from "../ui/notice";
 import { words } from "../words";
 import { Help } from "./help";
@@ -28,7 +29,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <main id="main" tabIndex={-1}>
         {children}
       </main>
-      <Notices />
+      <Notices isOnTop={topLayer.value === undefined} />
       {isHelpOpen.value && <Help />}
       {isPaletteOpen.value && <Palette />}
     </div>

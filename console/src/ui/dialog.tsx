@@ -3,6 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { words } from "../words";
+import { addLayer, topLayer } from "./layers";
+import { Notices } from "./notice";
 
 interface Props {
   title: string;
@@ -19,7 +21,9 @@ export function Dialog({ title, onClose, isWide = false, children }: Props) {
     const dialog = box.current;
     const before = document.activeElement;
     dialog?.showModal();
+    const remove = addLayer(id);
     return () => {
+      remove();
       dialog?.close();
       if (before instanceof HTMLElement) before.focus();
     };
@@ -36,6 +40,7 @@ export function Dialog({ title, onClose, isWide = false, children }: Props) {
           ✕
         </button>
       </header>
+      <Notices isOnTop={topLayer.value === id} />
       {children}
     </dialog>
   );

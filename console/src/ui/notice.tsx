@@ -26,7 +26,9 @@ let last = 0;
 export function tell(text: string, isError = false, offer?: Offer): void {
   last += 1;
   const id = last;
-  notices.value = [...notices.value, { id, text, isError, offer }];
+  // What goes wrong again is told once, not once for each time.
+  const others = notices.value.filter((it) => !(isError && it.isError && it.text === text));
+  notices.value = [...others, { id, text, isError, offer }];
   // What went wrong stays until somebody takes it away.
   if (!isError) setTimeout(() => dismiss(id), offer?.forMs ?? SHOWN_MS);
 }
@@ -43,10 +45,11 @@ export function reasonOf(error: unknown): string {
   return error.status === 0 ? words.errors.noAnswer : words.errors.status(error.status);
 }
 
-export function Notices() {
+/** `isOnTop`: nothing lies over it. There is a place for notices in each dialog, and one shows them. */
+export function Notices({ isOnTop }: { isOnTop: boolean }) {
   return (
     <div class="notices" role="status" aria-live="polite">
-      {notices.value.map(({ id, text, isError, offer }) => (
+      {(isOnTop ? notices.value : []).map(({ id, text, isError, offer }) => (
         <div key={id} class={isError ? "notice bad" : "notice"}>
           <span>{text}</span>
           {offer && (

@@ -1,6 +1,6 @@
 // Small parts that most pages have.
 
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import * as format from "../core/format";
 import { href } from "../core/place";
@@ -136,6 +136,21 @@ export function Age({ at }: { at: number | null | undefined }) {
   return <span title={format.time(at)}>{format.ago(at, now.value)}</span>;
 }
 
+/** A time, of which a narrow column breaks neither the day nor the clock. */
+export function Time({ at }: { at: number | null | undefined }) {
+  const parts = format.time(at).split(" ");
+  return (
+    <time>
+      {parts.map((part, index) => (
+        <span key={part}>
+          {index > 0 && " "}
+          <span class="whole">{part}</span>
+        </span>
+      ))}
+    </time>
+  );
+}
+
 /** A button that copies, and says that it did. */
 export function Copy({ text, label = words.copy }: { text: string; label?: string }) {
   const [isDone, setDone] = useState(false);
@@ -159,8 +174,27 @@ export const exchangeHref = (vhost: string, name: string): string =>
 
 export const connectionHref = (name: string): string => href("/connection", { name });
 
+/** A name that a narrow column breaks behind its points and hyphens rather than within a word. */
+export function Name({ text }: { text: string }) {
+  const parts = text.split(/(?<=[._:/-])/);
+  return (
+    <>
+      {parts.map((part, index) => (
+        <Fragment key={index}>
+          {index > 0 && <wbr />}
+          {part}
+        </Fragment>
+      ))}
+    </>
+  );
+}
+
 export function QueueLink({ vhost, name }: { vhost: string; name: string }) {
-  return <a href={queueHref(vhost, name)}>{name}</a>;
+  return (
+    <a href={queueHref(vhost, name)}>
+      <Name text={name} />
+    </a>
+  );
 }
 
 export function ExchangeLink({ vhost, name }: { vhost: string; name: string }) {

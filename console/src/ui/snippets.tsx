@@ -1,8 +1,7 @@
 // A program to copy, for this host, user and vhost: where a page is empty because no client has come yet.
 
-import { useState } from "preact/hooks";
 import { useOverview, useVhosts, user } from "../core/broker";
-import { said } from "../core/place";
+import { said, show } from "../core/place";
 import { snippet, LANGUAGES, type Language } from "../snippet";
 import { words } from "../words";
 import { Choice } from "./fields";
@@ -10,8 +9,11 @@ import { Copy } from "./parts";
 
 const AMQP_PORT = 5672;
 
+const languageOf = (text: string): Language =>
+  LANGUAGES.find(([name]) => name === text)?.[0] ?? "pika";
+
 export function Snippets({ queue = "hello" }: { queue?: string }) {
-  const [language, setLanguage] = useState<Language>("pika");
+  const language = languageOf(said("language"));
   const { data } = useOverview();
   const seen = useVhosts();
   const vhost = said("vhost") || (seen.includes("/") ? "/" : (seen[0] ?? "/"));
@@ -30,7 +32,7 @@ export function Snippets({ queue = "hello" }: { queue?: string }) {
         label={words.snippets.language}
         value={language}
         options={LANGUAGES}
-        onChoose={setLanguage}
+        onChoose={(it) => show({ language: it })}
       />
       <pre tabIndex={0} aria-label={words.snippets.code}>
         {text}

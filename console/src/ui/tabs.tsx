@@ -1,5 +1,6 @@
 // Parts of a page, of which one is shown: links, so that each has its address.
 
+import { useEffect, useRef } from "preact/hooks";
 import { changed, place, said } from "../core/place";
 
 interface Props<Name extends string> {
@@ -23,8 +24,15 @@ export function Tabs<Name extends string>({ label, tabs }: Props<Name>) {
   const of = new URLSearchParams(
     KEPT.flatMap((name) => (query.has(name) ? [[name, query.get(name) ?? ""]] : [])),
   );
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // On a phone the tabs are wider than the window.
+    const box = list.current;
+    const tab = box?.querySelector<HTMLElement>("[aria-current]");
+    if (box && tab) box.scrollLeft = tab.offsetLeft - (box.clientWidth - tab.offsetWidth) / 2;
+  }, [now]);
   return (
-    <div class="tabs" role="navigation" aria-label={label}>
+    <div ref={list} class="tabs" role="navigation" aria-label={label}>
       {tabs.map(([name, text]) => (
         <a
           key={name}

@@ -125,7 +125,15 @@ test("a place to seek to is what the API takes", () => {
 });
 
 test("a retry says only what somebody filled in", () => {
-  const plan = { to: "queue", target: "", key: "", rate: "50", limit: "", maxRetries: "" } as const;
+  const plan = {
+    to: "queue",
+    target: "",
+    key: "",
+    rate: "50",
+    limit: "",
+    maxRetries: "",
+    contains: "",
+  } as const;
   const body = JSON.parse(JSON.stringify(bodyOf(plan, { reason: "expired" }, true))) as unknown;
   assert.deepEqual(body, { to: "queue", reason: "expired", rate: 50, dry_run: true });
   const named = bodyOf({ ...plan, to: "named exchange", target: "x", key: "k" }, {}, false);

@@ -20,6 +20,7 @@
 mod access;
 mod arguments;
 mod asked;
+mod at;
 mod audit;
 mod begin;
 mod books;

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ask, change, path } from "../../core/api";
+import { role } from "../../core/session";
 import type { Retry } from "../../types";
 import { useAct } from "../../ui/act";
 import { Dialog } from "../../ui/dialog";
@@ -12,6 +13,7 @@ const TEXTS = words.dead.dialog;
 
 export interface Which {
   positions?: string[];
+  contains?: string | undefined;
   reason?: string | undefined;
   died_in?: string | undefined;
 }
@@ -33,6 +35,7 @@ export interface Plan {
   rate: string;
   limit: string;
   maxRetries: string;
+  contains: string;
 }
 
 export const FIRST: Plan = {
@@ -42,9 +45,13 @@ export const FIRST: Plan = {
   rate: "",
   limit: "",
   maxRetries: "",
+  contains: "",
 };
 
 const AGAIN_MS = 500;
+
+/** Bytes of a text that is looked for. */
+const CONTAINS_MAX = 256;
 
 export function targetOf({ to, target, key }: Plan): Record<string, string> {
   switch (to) {
@@ -60,9 +67,10 @@ export function targetOf({ to, target, key }: Plan): Record<string, string> {
 
 export function bodyOf(plan: Plan, which: Which, dry_run: boolean): Record<string, unknown> {
   const number = (text: string) => (text === "" ? undefined : Number(text));
-  const { rate, limit, maxRetries } = plan;
+  const { rate, limit, maxRetries, contains } = plan;
   const bounds = { rate: number(rate), limit: number(limit), max_retries: number(maxRetries) };
-  return { ...targetOf(plan), ...which, ...bounds, dry_run };
+  const filter = contains === "" ? {} : { contains };
+  return { ...targetOf(plan), ...which, ...filter, ...bounds, dry_run };
 }
 
 /** Waits for a dry run, which moves nothing: how long it takes depends on the queue. */
@@ -98,6 +106,17 @@ export function RetryDialog({ vhost, queue, which, title, onClose }: Props) {
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={(event) => void submit(event)}>
         <TargetFields plan={plan} put={put} />
+        {which.positions === undefined && role.value.peeks && (
+          /* Whether messages have a text in them is for those who may look at them. */
+          <TextField
+            label={words.messagesTab.contains}
+            hint={TEXTS.containsHint}
+            type="search"
+            maxLength={CONTAINS_MAX}
+            value={plan.contains}
+            onText={(contains) => put({ contains })}
+          />
+        )}
         <div class="row">
           <Whole
             label={TEXTS.rate}

@@ -1,6 +1,6 @@
 // Purges or deletes a queue, after showing how much goes, and a sample of it.
 
-import { change, path } from "../../core/api";
+import { change, path, withAsked } from "../../core/api";
 import * as format from "../../core/format";
 import { useQuery } from "../../core/query";
 import { role } from "../../core/session";
@@ -47,7 +47,11 @@ export function Destroy({ queue, how, onClose, onDone }: Props) {
 
 function Sample({ vhost, name }: { vhost: string; name: string }) {
   const { data } = useQuery<Messages>(
-    `${path("queues", vhost, name, "messages")}?state=ready&count=3&truncate=120`,
+    withAsked(path("queues", vhost, name, "messages"), {
+      state: "ready",
+      count: 3,
+      truncate: 120,
+    }),
   );
   const items = data?.items ?? [];
   if (items.length === 0) return null;

@@ -67,7 +67,7 @@ export function MessageDialog({ queue, message, partition, onClose, onGone }: Pr
       <h3>{TEXTS.about}</h3>
       <Facts of={factsOf(whole)} />
       {whole.holder && <HolderOf holder={whole.holder} isWhole />}
-      <Values title={TEXTS.headers} of={whole.properties.headers ?? {}} />
+      <Values title={TEXTS.headers} of={headersOf(whole)} />
       <Values title={TEXTS.properties} of={withoutHeaders(whole)} />
       <Deaths of={whole.dead_letter_history} />
       <footer>
@@ -104,6 +104,14 @@ function factsOf(message: Message): [string, string][] {
     [facts.reason, message.reason],
   ];
   return known.filter((it): it is [string, string] => it[1] !== null && it[1] !== undefined);
+}
+
+/** Its deaths are listed below the others. */
+function headersOf({ properties, dead_letter_history }: Message): Record<string, unknown> {
+  const { "x-death": deaths, ...others } = properties.headers ?? {};
+  return dead_letter_history.length > 0 || deaths === undefined
+    ? others
+    : { ...others, "x-death": deaths };
 }
 
 function withoutHeaders({ properties }: Message): Record<string, unknown> {
@@ -178,6 +186,15 @@ function Values({ title, of }: { title: string; of: Record<string, unknown> }) {
   );
 }
 
+/** When it died there the last time, and how it had come. The time is in seconds, as AMQP has it. */
+function wayOf(death: Record<string, unknown>): string {
+  const { exchange, time, "routing-keys": keys } = death;
+  const names = Array.isArray(keys) ? keys.map(valueText).join(", ") : "";
+  const from = typeof exchange === "string" ? exchange || words.exchanges.byDefault : "";
+  const way = from === "" ? "" : TEXTS.deathWay(from, names);
+  return typeof time === "number" ? `${way}, ${format.time(time * 1000)}` : way;
+}
+
 /** An entry of `x-death`. */
 function Deaths({ of }: { of: Record<string, unknown>[] }) {
   if (of.length === 0) return null;
@@ -188,6 +205,7 @@ function Deaths({ of }: { of: Record<string, unknown>[] }) {
         {of.map((death, index) => (
           <li key={index}>
             {TEXTS.death(valueText(death.queue), valueText(death.reason), Number(death.count ?? 1))}
+            {wayOf(death)}
           </li>
         ))}
       </ul>

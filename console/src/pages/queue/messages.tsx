@@ -9,6 +9,7 @@ import type { Message, Queue } from "../../types";
 import { Choice, SelectField, TextField } from "../../ui/fields";
 import { Age, Failure, Tag } from "../../ui/parts";
 import { save } from "../../ui/save";
+import { useSelected } from "../../ui/selected";
 import { Table, type Column } from "../../ui/table";
 import { words } from "../../words";
 import { RetryDialog } from "../dead/retry";
@@ -78,7 +79,7 @@ const ndjson = (messages: readonly Message[]): string =>
 
 export function MessagesTab({ queue }: { queue: Queue }) {
   const [round, setRound] = useState(0);
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [selected, setSelected] = useSelected();
   const [isRetrying, setRetrying] = useState(false);
   const protobuf = useProtobuf(queue);
   const sought: Sought = {

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { change, path } from "../../core/api";
+import { change, path, withAsked } from "../../core/api";
 import * as format from "../../core/format";
 import { useQuery } from "../../core/query";
 import { role } from "../../core/session";
@@ -176,7 +176,7 @@ const READER_COLUMNS: readonly Column<Reader>[] = [
 ];
 
 function Readers({ queue }: { queue: Queue }) {
-  const to = `${path("queues", queue.vhost)}?columns=name,vhost,arguments`;
+  const to = withAsked(path("queues", queue.vhost), { columns: "name,vhost,arguments" });
   return (
     <ListCard
       id="r"

@@ -1,7 +1,7 @@
 // Limits of a user or a vhost: set, changed, taken away.
 
 import { useState } from "preact/hooks";
-import { change } from "../../core/api";
+import { change, path } from "../../core/api";
 import * as format from "../../core/format";
 import { TextField } from "../../ui/fields";
 import { ActButton, RowForm } from "../../ui/form";
@@ -11,21 +11,21 @@ import { words } from "../../words";
 const TEXTS = words.limits;
 
 interface Props {
-  /** To which a limit's name is added. */
-  path: string;
+  /** Parts of the path to which a limit's name is added. */
+  at: readonly string[];
   limits: Record<string, number>;
   names: readonly string[];
   mayChange: boolean;
   title?: string;
 }
 
-export function LimitsOf({ path, limits, names, mayChange, title = words.pages.limits }: Props) {
+export function LimitsOf({ at, limits, names, mayChange, title = words.pages.limits }: Props) {
   return (
     <Card title={title}>
       {names.map((name) => (
         <Limit
           key={name}
-          path={`${path}/${name}`}
+          path={path(...at, name)}
           name={name}
           value={limits[name]}
           mayChange={mayChange}
@@ -42,7 +42,7 @@ interface LimitProps {
   mayChange: boolean;
 }
 
-function Limit({ path, name, value, mayChange }: LimitProps) {
+function Limit({ path: to, name, value, mayChange }: LimitProps) {
   const [text, setText] = useState("");
   const stands = (
     <span class="limit">
@@ -53,14 +53,14 @@ function Limit({ path, name, value, mayChange }: LimitProps) {
   return (
     <RowForm
       verb={TEXTS.verb}
-      act={() => change("PUT", path, { value: Number(text) })}
+      act={() => change("PUT", to, { value: Number(text) })}
       done={TEXTS.set(name)}
       onDone={() => setText("")}
       more={
         value !== undefined && (
           <ActButton
             verb={TEXTS.clear}
-            act={() => change("DELETE", path)}
+            act={() => change("DELETE", to)}
             done={TEXTS.cleared(name)}
             isDanger
           />

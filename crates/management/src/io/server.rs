@@ -17,6 +17,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, header};
 use service::io::http::{Limits, Lost, Peer, serve_router};
 use tokio::net::TcpListener;
+use tower_service::Service as _;
 
 use super::api::{Api, Caller};
 use super::aside::aside;
@@ -26,6 +27,7 @@ use super::response::{response, unchallenged};
 use super::{console, sessions};
 use crate::access::{self, Named, Need, Who};
 use crate::asked::Asked;
+use crate::at::{self, AT};
 use crate::limits::{CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_WAIT, NAME_BYTES_MAX, READER_WAIT};
 use crate::metrics::Metrics;
 use crate::node::{Facts, View};
@@ -192,7 +194,7 @@ pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerTls>>, api: Api)
         Lost::NoRoom => Metrics::count(&metrics.turned_away),
         Lost::SlowReader => Metrics::count(&metrics.slow_readers),
     };
-    let router = router(&api, tls.is_some());
+    let router = with_paths_in_queries(router(&api, tls.is_some()));
     serve_router(limits, listener, tls, router, count).await;
 }
 
@@ -224,4 +226,21 @@ fn router(api: &Api, is_tls: bool) -> Router {
     router = router.route(&format!("/api{SESSION_OAUTH}"), any(session));
     let api = api.clone();
     router.fallback(async move |request: Request| console::file(&api, request).await)
+}
+
+/// The same, and one path that is answered as the one in its query is: nothing else knows of it, so who may ask what is
+/// judged by the path that is meant.
+fn with_paths_in_queries(router: Router) -> Router {
+    let routes = router.clone();
+    let answered = async move |mut request: Request| match at::meant(
+        request.uri().query().unwrap_or_default(),
+    ) {
+        Ok(meant) => {
+            *request.uri_mut() = meant;
+            routes.clone().call(request).await.unwrap_or_else(|never| match never {})
+        }
+        Err(problem) => response(problem.reply()),
+    };
+    let router = router.route(&format!("/api{AT}"), any(answered.clone()));
+    router.route(&format!("/api{AT}/"), any(answered))
 }

@@ -11,6 +11,7 @@ use super::described::{DESCRIBED, Described, PARTS, QUERY};
 use super::{ROUTES, Route, SESSION, SESSION_OAUTH};
 use crate::access::Need;
 use crate::asked::Asked;
+use crate::at::AT;
 use crate::node::View;
 use crate::reply::Problem;
 use crate::work::Work;
@@ -27,6 +28,7 @@ fn document(routes: &[Route]) -> Value {
     }
     paths.insert(SESSION.to_owned(), logins::session());
     paths.insert(SESSION_OAUTH.to_owned(), logins::code_login());
+    paths.insert(AT.to_owned(), at());
     json!({
         "openapi": "3.0.3",
         "info": {
@@ -60,6 +62,21 @@ fn document(routes: &[Route]) -> Value {
             },
         },
     })
+}
+
+/// The path that stands for each of them.
+fn at() -> Value {
+    let path = json!({
+        "name": "path", "in": "query", "required": true, "schema": { "type": "string" },
+        "description": "below /api, with its parts quoted: /queues/%2F/%2E%2E",
+    });
+    let operation = json!({
+        "summary": "asks at a path that clients change before they send it: one with a part that is . or ..",
+        "description": "Any method, and all else as of that path.",
+        "parameters": [path],
+        "responses": { "default": { "description": "as of that path" } },
+    });
+    json!({ "get": operation, "put": operation, "post": operation, "delete": operation })
 }
 
 fn describe(route: &Route) -> Option<&'static Described> {
@@ -202,6 +219,10 @@ mod tests {
             if path == SESSION_OAUTH {
                 let methods: Vec<&String> = methods.as_object().unwrap().keys().collect();
                 assert_eq!(methods, ["get", "post"]);
+                continue;
+            }
+            if path == AT {
+                assert_eq!(methods.as_object().unwrap().len(), 4);
                 continue;
             }
             for (method, operation) in methods.as_object().unwrap() {

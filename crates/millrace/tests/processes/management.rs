@@ -5,6 +5,7 @@
     reason = "a test of the whole: it starts processes in directories of their own, and waits"
 )]
 
+mod at;
 mod audit;
 mod cluster;
 mod companions;
