@@ -7,37 +7,23 @@
     reason = "a test of the whole: it starts processes, and waits for them"
 )]
 
+#[path = "support/rounds.rs"]
+mod rounds;
 #[path = "support/relay.rs"]
 mod support;
 
-use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
-use lapin::options::{
-    BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
-};
+use lapin::BasicProperties;
+use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, PublisherConfirm};
+use rounds::{KEYS, Publisher, TIMEOUT, channel, publish, until};
 use support::{done, stage};
-use tokio::task::JoinHandle;
 use trials::chaos::broker::Kind;
 use trials::relay::Stage;
 use trials::relay::process::Relay;
-
-const KEYS: usize = 25;
-/// Longer than anything here takes.
-const TIMEOUT: Duration = Duration::from_secs(180);
-const PAUSE: Duration = Duration::from_millis(20);
-/// Between two rounds of a publisher.
-const PACE: Duration = Duration::from_millis(5);
-const RETRY: Duration = Duration::from_millis(50);
-/// How many messages a publisher may be ahead of the table. A database may take half a minute to recover, and the trial
-/// is about kills, not about a backlog of minutes.
-const AHEAD_MAX: usize = 2_000;
 
 /// The inbox of one queue and one database, which have the same name.
 struct Inbox {
@@ -96,47 +82,6 @@ impl Inbox {
     }
 }
 
-async fn channel(broker: SocketAddr) -> Result<(Connection, Channel), lapin::Error> {
-    let uri = format!("amqp://guest:guest@{broker}/%2f?heartbeat=5");
-    let connecting = Connection::connect(&uri, ConnectionProperties::default());
-    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let connected = tokio::time::timeout(Duration::from_secs(10), connecting).await;
-    let connection = connected.unwrap_or_else(|_| Err(late().into()))?;
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    Ok((connection, channel))
-}
-
-/// Publishes to the queue; Ok once it is confirmed.
-async fn publish(
-    channel: &Channel,
-    queue: &str,
-    properties: BasicProperties,
-    body: &[u8],
-) -> Result<(), lapin::Error> {
-    confirmed(send(channel, queue, properties, body).await?).await
-}
-
-/// Hands a message to the client. One task at a time: lapin counts a message before it sends it, and of two tasks
-/// that send at once, each may get the confirm of the other's.
-async fn send(
-    channel: &Channel,
-    queue: &str,
-    properties: BasicProperties,
-    body: &[u8],
-) -> Result<PublisherConfirm, lapin::Error> {
-    let options = BasicPublishOptions::default();
-    let properties = properties.with_delivery_mode(2);
-    channel.basic_publish("".into(), queue.into(), options, body, properties).await
-}
-
-async fn confirmed(confirm: PublisherConfirm) -> Result<(), lapin::Error> {
-    let confirm = tokio::time::timeout(Duration::from_secs(10), confirm).await;
-    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    assert!(confirm.unwrap_or_else(|_| Err(late().into()))?.is_ack(), "the broker refused");
-    Ok(())
-}
-
 /// Makes the queue and the database.
 fn prepare(stage: &Stage, name: &str) {
     done(stage.postgres.psql(&format!("CREATE DATABASE {name}")).map_err(Into::into));
@@ -144,95 +89,7 @@ fn prepare(stage: &Stage, name: &str) {
 }
 
 fn declare(stage: &Stage, name: &str) {
-    stage.runtime.block_on(async {
-        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
-        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-        channel.queue_declare(name.into(), durable, FieldTable::default()).await.unwrap();
-        channel.queue_purge(name.into(), QueuePurgeOptions::default()).await.unwrap();
-    });
-}
-
-/// Publishes until it is told to stop.
-struct Publisher {
-    rounds: JoinHandle<usize>,
-    is_enough: Arc<AtomicBool>,
-    /// Messages in the table, as far as the trial has looked.
-    stored: Arc<AtomicUsize>,
-}
-
-impl Publisher {
-    /// Rounds of one message for each key: the next of a key is published when the one before it is confirmed,
-    /// and what is not confirmed is published again. So the order of first arrival is the order of numbers.
-    fn start(stage: &Stage, queue: &str) -> Self {
-        let is_enough = Arc::new(AtomicBool::new(false));
-        let stored = Arc::new(AtomicUsize::new(0));
-        let (broker, queue) = (stage.broker.setup.address(), queue.to_owned());
-        let (told, known) = (Arc::clone(&is_enough), Arc::clone(&stored));
-        let rounds = stage.runtime.spawn(async move {
-            let mut link = None;
-            let mut round = 0;
-            while !told.load(Ordering::Relaxed) {
-                if round * KEYS < known.load(Ordering::Relaxed) + AHEAD_MAX {
-                    publish_round(broker, &queue, &mut link, round).await;
-                    round += 1;
-                }
-                tokio::time::sleep(PACE).await;
-            }
-            round
-        });
-        Self { rounds, is_enough, stored }
-    }
-
-    /// Takes note of how many messages are in the table. Gives the count back.
-    fn note_stored(&self, count: usize) -> usize {
-        self.stored.store(count, Ordering::Relaxed);
-        count
-    }
-
-    /// How many rounds there were, all of them confirmed.
-    fn ended(self, stage: &Stage) -> usize {
-        self.is_enough.store(true, Ordering::Relaxed);
-        until("everything is published", || self.rounds.is_finished());
-        stage.runtime.block_on(self.rounds).unwrap()
-    }
-}
-
-async fn publish_round(
-    broker: SocketAddr,
-    queue: &str,
-    link: &mut Option<(Connection, Channel)>,
-    round: usize,
-) {
-    let mut left: Vec<usize> = (0..KEYS).collect();
-    while !left.is_empty() {
-        if link.is_none() {
-            tokio::time::sleep(RETRY).await;
-            *link = channel(broker).await.ok();
-        }
-        let Some((_, channel)) = &*link else { continue };
-        let mut sent = Vec::new();
-        for key in &left {
-            let properties = BasicProperties::default()
-                .with_message_id(format!("{key}-{round}").into())
-                .with_type("Round".into());
-            let body = format!("body of {key}-{round}");
-            sent.push((*key, send(channel, queue, properties, body.as_bytes()).await));
-        }
-        let mut missing = Vec::new();
-        for (key, sent) in sent {
-            let is_confirmed = match sent {
-                Ok(confirm) => confirmed(confirm).await.is_ok(),
-                Err(_) => false,
-            };
-            if !is_confirmed {
-                missing.push(key);
-            }
-        }
-        if !missing.is_empty() {
-            *link = None;
-        }
-        left = missing;
-    }
+    rounds::declare(&stage.runtime, stage.broker.setup.address(), name);
 }
 
 fn ask(stage: &Stage, database: &str, sql: &str) -> Option<String> {
@@ -244,23 +101,9 @@ fn count(stage: &Stage, database: &str) -> usize {
     told.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
-        std::thread::sleep(PAUSE);
-    }
-}
-
 /// How many messages are ready in the queue.
 fn ready(stage: &Stage, queue: &str) -> u32 {
-    stage.runtime.block_on(async {
-        let (_connection, channel) = channel(stage.broker.setup.address()).await.unwrap();
-        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let declared = channel.queue_declare(queue.into(), passive, FieldTable::default()).await;
-        declared.unwrap().message_count()
-    })
+    rounds::ready(&stage.runtime, stage.broker.setup.address(), queue)
 }
 
 /// Every message once, each key's in the order of its numbers, each with its own body.
@@ -268,19 +111,7 @@ fn judge(stage: &Stage, database: &str, rounds: usize) {
     let sql = "SELECT message_id || '|' || convert_from(payload, 'UTF8') || '|' || type \
                FROM inbox_messages WHERE error IS NULL ORDER BY seq";
     let told = ask(stage, database, sql).unwrap();
-    let mut next: BTreeMap<usize, usize> = BTreeMap::new();
-    for line in told.lines() {
-        let mut parts = line.split('|');
-        let id = parts.next().unwrap();
-        assert_eq!(parts.next().unwrap(), format!("body of {id}"));
-        assert_eq!(parts.next().unwrap(), "Round");
-        let (key, number) = id.split_once('-').unwrap();
-        let due = next.entry(key.parse().unwrap()).or_default();
-        assert_eq!(number.parse::<usize>().unwrap(), *due, "out of order, lost or twice: {id}");
-        *due += 1;
-    }
-    assert_eq!(next.len(), KEYS);
-    assert!(next.values().all(|count| *count == rounds), "{next:?}");
+    rounds::judge(told.lines().map(|line| line.split('|').collect()), rounds);
 }
 
 /// What the failure of a trial is judged by: who has what, and what the inbox said last.
@@ -302,7 +133,7 @@ fn what_is_missing(stage: &Stage, inbox: &Inbox, total: usize) -> String {
 fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
     prepare(stage, name);
     let mut inbox = Inbox::start(stage, name, more);
-    let publisher = Publisher::start(stage, name);
+    let publisher = Publisher::start(&stage.runtime, stage.broker.setup.address(), name);
     for turn in 0..kills {
         let stored = || publisher.note_stored(count(stage, name));
         let enough = stored() + 30 + 7 * turn;
@@ -325,7 +156,7 @@ fn kill_in_turn(stage: &mut Stage, name: &str, kills: usize, more: &[&str]) {
         }
         assert!(inbox.is_running(), "it outlives the others: {}", inbox.process.last_words());
     }
-    let rounds = publisher.ended(stage);
+    let rounds = publisher.ended(&stage.runtime);
     let total = rounds * KEYS;
     println!("{name}: {total} messages, {} of them in the table", count(stage, name));
     let begun = Instant::now();
@@ -348,6 +179,60 @@ fn each_message_is_stored_once_and_in_order_when_inbox_database_and_broker_are_k
     kill_in_turn(&mut stage, "killed", 9, &[]);
     // Batches of few rows: most of the time is commits, and so most kills fall into one.
     kill_in_turn(&mut stage, "small", 3, &["--batch", "3"]);
+}
+
+#[test]
+fn several_workers_store_each_message_once_and_each_key_in_order_whoever_is_killed() {
+    let Some(mut stage) = stage(Kind::Millrace) else { return };
+    let words = ["--workers", "4", "--key", "header:k", "--batch", "5"];
+    kill_in_turn(&mut stage, "several", 6, &words);
+}
+
+#[test]
+fn a_message_that_is_tried_again_holds_up_its_key_and_no_other_worker() {
+    const KEYS: usize = 12;
+    const NUMBERS: usize = 5;
+    let Some(stage) = stage(Kind::Millrace) else { return };
+    let name = "retried";
+    prepare(&stage, name);
+    let words = ["--workers", "4", "--order", "key", "--key", "header:k"];
+    let mut inbox = Inbox::start(&stage, name, &words);
+    let check = "ALTER TABLE inbox_messages ADD CONSTRAINT refuse CHECK (message_id <> '0-2')";
+    ask(&stage, name, check).unwrap();
+    let message = |number: usize, key: usize| {
+        with_id(&format!("{key}-{number}")).with_headers(rounds::keyed(&key.to_string()))
+    };
+    let numbers = (0..NUMBERS).flat_map(|number| (0..KEYS).map(move |key| (number, key)));
+    let messages: Vec<BasicProperties> =
+        numbers.map(|(number, key)| message(number, key)).collect();
+    publish_all(&stage, name, &messages);
+    let of_key = |key: usize| {
+        let order = format!(
+            "SELECT coalesce(string_agg(message_id, ',' ORDER BY seq), '') FROM inbox_messages WHERE key = '{key}'"
+        );
+        ask(&stage, name, &order).unwrap()
+    };
+    let all_of = |key: usize, count: usize| {
+        let ids: Vec<String> = (0..count).map(|number| format!("{key}-{number}")).collect();
+        ids.join(",")
+    };
+    // Those of other workers are all here. With four workers for twelve keys, some are.
+    let passed = || (0..KEYS).filter(|key| of_key(*key) == all_of(*key, NUMBERS)).count();
+    let log = || std::fs::read_to_string(stage.dir.join(format!("{name}.txt"))).unwrap();
+    let tries = || log().lines().filter(|line| line.contains("message_id=\"0-2\"")).count();
+    until("others pass while it is tried again", || passed() >= KEYS / 3 && tries() >= 3);
+    assert_eq!(of_key(0), all_of(0, 2), "nothing of its key overtakes it");
+    ask(&stage, name, "ALTER TABLE inbox_messages DROP CONSTRAINT refuse").unwrap();
+    until("all are stored", || count(&stage, name) == messages.len());
+    for key in 0..KEYS {
+        assert_eq!(of_key(key), all_of(key, NUMBERS));
+    }
+    inbox.ended(&stage);
+    assert_eq!(ready(&stage, name), 0);
+}
+
+fn with_id(id: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into())
 }
 
 #[test]

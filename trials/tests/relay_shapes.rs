@@ -9,140 +9,19 @@
 
 #[path = "support/between.rs"]
 mod between;
+#[path = "support/outbox.rs"]
+mod outbox;
 #[path = "support/relay.rs"]
 mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use lapin::options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Connection, ConnectionProperties};
-use support::{done, pause, stage};
+use outbox::{Message, Outbox, TIMEOUT, until};
+use support::{done, stage};
 use trials::chaos::broker::Kind;
-use trials::relay::Stage;
 use trials::relay::process::Relay;
-
-/// Longer than anything here takes.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A database on the stage.
-struct Outbox<'s> {
-    stage: &'s Stage,
-    name: &'static str,
-}
-
-/// What was published.
-struct Message {
-    body: String,
-    properties: BasicProperties,
-}
-
-impl Message {
-    fn header(&self, name: &str) -> Option<String> {
-        match self.properties.headers().as_ref()?.inner().get(name)? {
-            AMQPValue::LongString(text) => Some(text.to_string()),
-            other => panic!("{name} is {other:?}"),
-        }
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < TIMEOUT, "it does not come to it: {what}");
-        pause();
-    }
-}
-
-impl<'s> Outbox<'s> {
-    fn on(stage: &'s Stage, name: &'static str) -> Self {
-        stage.postgres.psql(&format!("CREATE DATABASE {name}")).unwrap();
-        Self { stage, name }
-    }
-
-    #[track_caller]
-    fn sql(&self, sql: &str) -> String {
-        self.stage.postgres.psql_in(self.name, sql).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn words(&self, command: &str, more: &[&str]) -> Vec<String> {
-        let database = self.stage.postgres.url_of(self.name);
-        let url = format!("amqp://guest:guest@{}/%2f", self.stage.broker.setup.address());
-        let words = ["relay", command, "--database", &database, "--url", &url];
-        words.iter().chain(more).map(|&word| word.to_owned()).collect()
-    }
-
-    /// A relay, whatever becomes of it.
-    fn launch(&self, log: &str, more: &[&str]) -> Relay {
-        let log = self.stage.dir.join(format!("{}-{log}.txt", self.name));
-        done(Relay::start(&self.stage.millrace, &self.words("run", more), &log))
-    }
-
-    fn run(&self, log: &str, more: &[&str]) -> Relay {
-        let mut relay = self.launch(log, more);
-        done(relay.wait_open());
-        relay
-    }
-
-    /// A relay that ends by itself, and badly: what it said.
-    fn refused(&self, log: &str, more: &[&str]) -> String {
-        let mut relay = self.launch(log, more);
-        assert!(!done(relay.wait(TIMEOUT)).success(), "{}", relay.last_words());
-        relay.last_words()
-    }
-
-    fn command(&self, command: &str, more: &[&str]) -> Output {
-        let mut run = Command::new(&self.stage.millrace);
-        run.args(self.words(command, more)).stdin(Stdio::null()).output().unwrap()
-    }
-
-    #[track_caller]
-    fn says(&self, command: &str, more: &[&str]) -> String {
-        let Output { status, stdout, stderr } = self.command(command, more);
-        let said = String::from_utf8_lossy(&stdout).into_owned();
-        assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
-        said
-    }
-
-    fn status(&self, more: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.says("status", &[&["--json"], more].concat())).unwrap()
-    }
-
-    /// The next `count` messages of a queue, which is made.
-    #[track_caller]
-    fn take(&self, queue: &str, count: usize) -> Vec<Message> {
-        let uri = format!("amqp://guest:guest@{}/%2f", self.stage.broker.setup.address());
-        self.stage.runtime.block_on(async {
-            let connection =
-                Connection::connect(&uri, ConnectionProperties::default()).await.unwrap();
-            let channel = connection.create_channel().await.unwrap();
-            let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-            let declared = channel.queue_declare(queue.into(), durable, FieldTable::default());
-            declared.await.unwrap();
-            let begun = Instant::now();
-            let mut messages = Vec::new();
-            while messages.len() < count {
-                assert!(begun.elapsed() < TIMEOUT, "{} of {count} came", messages.len());
-                let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
-                let Some(got) = got.unwrap() else {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                };
-                let delivery = got.delivery;
-                let body = String::from_utf8(delivery.data).unwrap();
-                messages.push(Message { body, properties: delivery.properties });
-                let tag = delivery.delivery_tag;
-                channel.basic_ack(tag, BasicAckOptions::default()).await.unwrap();
-            }
-            connection.close(200, "taken".into()).await.unwrap();
-            messages
-        })
-    }
-}
 
 fn get(port: u16, path: &str) -> String {
     let mut text = String::new();
@@ -219,7 +98,7 @@ fn each_database_of_a_server_has_a_slot_of_its_own_and_one_of_before_goes_on_bei
             "INSERT INTO outbox_messages (type, content) VALUES ('{}', '{{}}')",
             outbox.name
         ));
-        assert_eq!(outbox.take(outbox.name, 1)[0].body, "{}");
+        assert_eq!(outbox.take(outbox.name, 1)[0].text(), "{}");
         let status = outbox.status(&["--source", "wal"]);
         assert_eq!(status["slots"].as_array().map(Vec::len), Some(1), "{status}");
     }
@@ -242,7 +121,7 @@ fn a_message_of_the_log_without_its_payload_is_set_aside_and_never_an_empty_body
     emit(r#"{"id": "1", "type": "paid", "payload": {"order": 1}}"#);
     emit(r#"{"id": "2", "type": "paid", "content": null}"#);
     emit(r#"{"id": "3", "type": "paid", "content": {"order": 3}}"#);
-    assert_eq!(outbox.take("paid", 1)[0].body, r#"{"order": 3}"#);
+    assert_eq!(outbox.take("paid", 1)[0].text(), r#"{"order": 3}"#);
     let failed = "SELECT string_agg(row_id || ' ' || reason || ' ' || (dead_at IS NOT NULL), ', ' ORDER BY row_id)
                   FROM millrace.relay_failures";
     until("both are set aside", || outbox.sql(failed) == "1 broken true, 2 broken true");
@@ -250,7 +129,7 @@ fn a_message_of_the_log_without_its_payload_is_set_aside_and_never_an_empty_body
     assert!(errors.contains("has no `content`"), "{errors}");
     outbox.says("replay", &["--source", "messages", "--all-dead", "--yes"]);
     emit(r#"{"id": "4", "type": "paid", "content": "four"}"#);
-    assert_eq!(outbox.take("paid", 1)[0].body, "four");
+    assert_eq!(outbox.take("paid", 1)[0].text(), "four");
     until("they are set aside again", || outbox.sql(failed) == "1 broken true, 2 broken true");
     assert_eq!(outbox.sql("SELECT min(attempts) FROM millrace.relay_failures"), "1");
 }
@@ -278,7 +157,7 @@ fn a_table_with_a_boolean_is_polled_and_its_backlog_is_known() {
     assert_eq!(doctor.lines().find(fails), None, "{doctor}");
     let mut relay = outbox.run("run", &all);
     let mut bodies: Vec<u32> =
-        outbox.take("b", 40).iter().map(|message| message.body.parse().unwrap()).collect();
+        outbox.take("b", 40).iter().map(|message| message.text().parse().unwrap()).collect();
     bodies.sort_unstable();
     assert!(bodies.into_iter().eq(1..=40), "each once, and none that was sent before");
     until("all are marked", || outbox.sql("SELECT count(*) FROM outbox WHERE NOT sent") == "0");
@@ -407,12 +286,13 @@ fn a_column_that_is_renamed_for_a_while_does_not_stop_a_relay_that_reads_the_log
         outbox.sql(&format!("INSERT INTO outbox_messages (type, {column}) VALUES ('t', '{body}')"));
     };
     insert("content", 1);
-    assert_eq!(outbox.take("t", 1)[0].body, "1");
+    assert_eq!(outbox.take("t", 1)[0].text(), "1");
     outbox.sql("ALTER TABLE outbox_messages RENAME content TO body");
     insert("body", 2);
     outbox.sql("ALTER TABLE outbox_messages RENAME body TO content");
     insert("content", 3);
-    let bodies: Vec<String> = outbox.take("t", 2).into_iter().map(|message| message.body).collect();
+    let bodies: Vec<String> =
+        outbox.take("t", 2).into_iter().map(|message| message.text().to_owned()).collect();
     assert_eq!(bodies, ["2", "3"]);
     done(relay.terminate(TIMEOUT));
     // One that was away meanwhile reads the same.
@@ -420,7 +300,7 @@ fn a_column_that_is_renamed_for_a_while_does_not_stop_a_relay_that_reads_the_log
     insert("body", 4);
     outbox.sql("ALTER TABLE outbox_messages RENAME body TO content");
     let mut relay = outbox.run("again", &["--source", "wal"]);
-    assert_eq!(outbox.take("t", 1)[0].body, "4");
+    assert_eq!(outbox.take("t", 1)[0].text(), "4");
     done(relay.terminate(TIMEOUT));
 }
 

@@ -4,6 +4,7 @@ use amqp::{FieldWriter, Properties, TableRef};
 use bytes::BytesMut;
 
 use crate::attempts::{Fault, Reason};
+use crate::cloudevents::{Event, Mode, STRUCTURED};
 use crate::fields::Fields;
 use crate::headers;
 use crate::limits::{HEADERS_BYTES_MAX, SHORT_STRING_BYTES_MAX};
@@ -24,6 +25,10 @@ pub struct Composer {
     exchange: String,
     routing_key: String,
     headers: BytesMut,
+    /// The attribute `source` of an event.
+    source: String,
+    /// An event that is all in the body.
+    document: Vec<u8>,
 }
 
 /// A message that can be published.
@@ -46,6 +51,8 @@ impl Composer {
             exchange: String::new(),
             routing_key: String::new(),
             headers: BytesMut::new(),
+            source: String::new(),
+            document: Vec::new(),
         }
     }
 
@@ -65,7 +72,7 @@ impl Composer {
     /// # Errors
     /// No attempt can ever publish it: what is missing, too long or no JSON.
     pub fn compose<'a>(&'a mut self, fields: &'a Fields) -> Result<Outgoing<'a>, Fault> {
-        let Self { mapping, layout, exchange, routing_key, headers, .. } = self;
+        let Self { mapping, layout, exchange, routing_key, headers, source, document, .. } = self;
         let value = |name: &str| fields.text(layout.find(name)?);
         let broken = |text: String| Fault { reason: Reason::Broken, text };
         for (what, template, out) in [
@@ -94,7 +101,37 @@ impl Composer {
         check_expiration(expiration).map_err(broken)?;
         let priority = layout.priority.and_then(|at| fields.text(at));
         let priority = priority.map(priority_of).transpose().map_err(broken)?;
-        let has_headers = write_headers(mapping, layout, fields, headers).map_err(broken)?;
+        let mut has_headers = write_headers(mapping, layout, fields, headers).map_err(broken)?;
+        let occurred = layout.occurred.and_then(|at| fields.text(at));
+        let mut content_type = content_type.unwrap_or(&mapping.content_type);
+        let mut body = fields.get(layout.payload);
+        if let Some(events) = &mapping.cloudevents {
+            source.clear();
+            events.source.render(source, value).map_err(|column| {
+                broken(format!("the source needs column `{column}`, which is NULL or no text"))
+            })?;
+            let event = Event {
+                id: message_id,
+                source: source.as_str(),
+                kind: kind.unwrap_or_default(),
+                time: occurred.and_then(timestamp::rfc3339),
+                content_type,
+                data: body,
+            };
+            if let Some(problem) = event.problem() {
+                return Err(broken(problem.into()));
+            }
+            match events.mode {
+                Mode::Binary => {
+                    event.write_headers(headers);
+                    has_headers = true;
+                }
+                Mode::Structured => {
+                    *document = event.to_json().map_err(broken)?;
+                    (content_type, body) = (STRUCTURED, Some(document.as_slice()));
+                }
+            }
+        }
         if headers.len() > HEADERS_BYTES_MAX {
             let bytes = headers.len();
             return Err(broken(format!(
@@ -105,8 +142,7 @@ impl Composer {
             true => Some(TableRef::validate(headers).map_err(|error| broken(error.to_string()))?),
             false => None,
         };
-        let body = fields.get(layout.payload);
-        if self.needs_payload && body.is_none() {
+        if self.needs_payload && fields.get(layout.payload).is_none() {
             return Err(broken(format!(
                 "the message has no `{0}`: pg_logical_emit_message is given an object that has the body under `{0}` \
                  (docs/relay.md, Messages)",
@@ -123,14 +159,14 @@ impl Composer {
             return Err(Fault { reason: Reason::TooLarge, text });
         }
         let properties = Properties {
-            content_type: Some(content_type.unwrap_or(&mapping.content_type)),
+            content_type: Some(content_type),
             headers: table,
             delivery_mode: Some(2),
             priority,
             correlation_id,
             expiration,
             message_id: Some(message_id),
-            timestamp: layout.occurred.and_then(|at| fields.text(at)).and_then(timestamp::seconds),
+            timestamp: occurred.and_then(timestamp::seconds),
             kind,
             app_id: Some(APP_ID),
             ..Properties::default()
@@ -289,6 +325,42 @@ mod tests {
             let fault = composer.compose(&fields).map(drop).expect_err(wrong);
             assert!(fault.text.contains(words), "{}", fault.text);
         }
+    }
+
+    #[test]
+    fn a_row_is_a_cloud_event_in_either_mode() {
+        let with = |mode| {
+            composer(|mapping| {
+                let source = "/shop/{type}".parse().expect("it is a template");
+                mapping.cloudevents = Some(crate::cloudevents::CloudEvents { mode, source });
+            })
+        };
+        let mut structured = with(Mode::Structured);
+        structured.body_bytes_max = 1000;
+        let fields = row(&[ID, Some("{\"a\":1}"), Some("paid"), AT]);
+        let message = structured.compose(&fields).expect("it can be published");
+        assert_eq!(message.properties.content_type, Some(STRUCTURED));
+        assert_eq!(
+            (message.properties.message_id, message.properties.headers.is_none()),
+            (ID, true)
+        );
+        let event: serde_json::Value = serde_json::from_slice(message.body).expect("JSON");
+        assert_eq!((&event["id"], &event["source"]), (&"0b7a-1".into(), &"/shop/paid".into()));
+        assert_eq!((&event["type"], &event["data"]["a"]), (&"paid".into(), &1.into()));
+        assert_eq!(event["time"], "2026-11-21T13:00:05Z");
+
+        let mut binary = with(Mode::Binary);
+        let message = binary.compose(&fields).expect("it can be published");
+        assert_eq!(
+            (message.body, message.properties.content_type),
+            (&b"{\"a\":1}"[..], Some("application/json"))
+        );
+        let headers = message.properties.headers.expect("the attributes").to_table();
+        let source = amqp::FieldValue::LongStr(b"/shop/paid".to_vec());
+        assert_eq!(headers.find("cloudEvents:source"), Some(&source));
+        let untyped = row(&[ID, Some("{}"), Some(""), AT]);
+        let fault = binary.compose(&untyped).map(drop).expect_err("it has no type");
+        assert!(fault.text.contains("needs a type"), "{}", fault.text);
     }
 
     #[test]

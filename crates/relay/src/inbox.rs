@@ -7,19 +7,34 @@
 
 mod config;
 mod json;
+mod key;
 mod metrics;
+pub mod mysql;
 mod row;
 mod statements;
+mod workers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use config::{Config, OnRefused};
+pub use key::Key;
 pub use metrics::{Metrics, Step};
-pub use row::Row;
+pub use row::{Route, Row};
 pub use statements::Statements;
+pub use workers::{Outputs, Workers};
 
-use crate::limits::{BATCH_BYTES, HELD_BYTES_MAX};
+use crate::limits::BATCH_BYTES;
+use crate::mapping::TableName;
+use crate::mysql::is_mysql;
+
+/// The SQL that makes the table in the kind of database that `url` names; PostgreSQL where it names none.
+pub fn install_sql(url: &str, table: &TableName) -> String {
+    match is_mysql(url) {
+        true => mysql::install(table, mysql::Server::of_url(url)) + ";",
+        false => Statements::new(table).install,
+    }
+}
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -79,7 +94,20 @@ pub struct Counts {
     pub batches: u64,
 }
 
-/// Rows on their way from one queue to one table.
+impl Counts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            stored: self.stored + other.stored,
+            duplicates: self.duplicates + other.duplicates,
+            without_id: self.without_id + other.without_id,
+            flawed: self.flawed + other.flawed,
+            rejected: self.rejected + other.rejected,
+            batches: self.batches + other.batches,
+        }
+    }
+}
+
+/// Rows on their way from one queue to one table, on one connection.
 #[derive(Debug)]
 pub struct Inbox {
     batch_rows: usize,
@@ -125,21 +153,22 @@ impl Inbox {
         self.waiting.len() + self.batch.as_ref().map_or(0, |batch| batch.len())
     }
 
-    /// Of what this connection has delivered: to take less of that makes orphans no fewer.
-    fn held_bytes(&self) -> usize {
+    /// How many rows and bytes are here of what this connection has delivered.
+    fn held_of_connection(&self) -> (usize, usize) {
         let batch = self.batch.iter().flat_map(|batch| batch.iter());
-        batch.chain(&self.waiting).skip(self.orphans).map(Row::bytes).sum()
+        let rows = batch.chain(&self.waiting).skip(self.orphans);
+        (self.held() - self.orphans, rows.map(Row::bytes).sum())
+    }
+
+    /// It was told to stop, and has nothing.
+    fn is_done(&self) -> bool {
+        self.is_stopping && self.held() == 0
     }
 
     /// Takes in what happened and appends what to do.
     pub fn step(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Delivered(rows) => {
-                self.waiting.extend(rows);
-                if self.held_bytes() > HELD_BYTES_MAX && self.held() - self.orphans > 1 {
-                    out.push(Output::TakeLess);
-                }
-            }
+            Input::Delivered(rows) => self.waiting.extend(rows),
             Input::BrokerLost => {
                 self.waiting.clear();
                 self.orphans = self.held();

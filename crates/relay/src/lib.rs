@@ -16,6 +16,7 @@
 pub mod admin;
 mod attempts;
 mod batch;
+mod cloudevents;
 mod compose;
 mod config;
 mod error;
@@ -45,6 +46,7 @@ mod timestamp;
 
 pub use attempts::{Fault, Reason};
 pub use batch::{Batch, Failed, OutboxRow};
+pub use cloudevents::{CloudEvents, Mode};
 pub use compose::{Composer, Outgoing};
 pub use config::{Config, OnDead, OnSuccess, Order, Pipeline, Source};
 pub use error::Error;

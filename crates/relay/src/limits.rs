@@ -35,6 +35,12 @@ pub const COLUMNS_MAX: usize = 64;
 pub const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// Longest exchange name, routing key and message-id that AMQP can carry.
 pub const SHORT_STRING_BYTES_MAX: usize = 255;
+/// Letters of a message-id in an inbox: with the consumer's name it is a key, and InnoDB's have at most 3072 bytes.
+pub const MESSAGE_ID_LETTERS_MAX: usize = 512;
+/// Bytes of one INSERT of an inbox, where a batch is several of them.
+pub const INSERT_BYTES: usize = 4 << 20;
+/// Rows of one INSERT of an inbox, where a batch is several of them; a power of two.
+pub const INSERT_ROWS_MAX: usize = 256;
 /// Longest name that PostgreSQL keeps.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Nesting of a headers column.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cloudevents::CloudEvents;
 use crate::limits::{NAME_BYTES_MAX, SHORT_STRING_BYTES_MAX};
 use crate::template::Template;
 
@@ -116,6 +117,8 @@ pub struct Mapping {
     pub exchange: Template,
     pub routing_key: Template,
     pub content_type: String,
+    /// Messages are CloudEvents.
+    pub cloudevents: Option<CloudEvents>,
 }
 
 /// A column that is a header.
@@ -188,6 +191,7 @@ impl Mapping {
                 exchange: Template::default(),
                 routing_key: "{type}".parse().expect("it is a template"),
                 content_type: "application/json".into(),
+                cloudevents: None,
             },
             Preset::Debezium => Self {
                 table: TableName { schema: None, name: "outbox".into() },
@@ -214,6 +218,7 @@ impl Mapping {
                 exchange: Template::default(),
                 routing_key: "outbox.event.{aggregatetype}".parse().expect("it is a template"),
                 content_type: "application/json".into(),
+                cloudevents: None,
             },
         }
     }
@@ -259,7 +264,8 @@ impl Mapping {
         let headers = self.header_columns.iter();
         layout.header_columns = headers.map(|header| layout.place(&header.column)).collect();
         layout.order_by = self.order_by.iter().map(|name| layout.place(name)).collect();
-        for name in self.exchange.columns().chain(self.routing_key.columns()) {
+        let source = self.cloudevents.iter().flat_map(|events| events.source.columns());
+        for name in self.exchange.columns().chain(self.routing_key.columns()).chain(source) {
             layout.place(name);
         }
         layout

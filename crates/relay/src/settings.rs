@@ -11,6 +11,7 @@ use service::settings::Kind::{Any, Bytes, Choice, Count, Time};
 use service::settings::{Values, setting};
 use service::{Attempts, Jitter, settings};
 
+use crate::cloudevents::{CloudEvents, Mode};
 use crate::config::{Config, OnDead, OnSuccess, Order, Pipeline, Source};
 use crate::limits::{
     ATTEMPTS_MAX, BATCH_DEADLINE_MAX, BATCH_DEADLINE_MIN, BATCH_ROWS_MAX, COLUMNS_MAX, LANES_MAX,
@@ -18,6 +19,7 @@ use crate::limits::{
 };
 use crate::mapping::{HeaderColumn, Mapping, Preset};
 use crate::mysql::is_mysql;
+use crate::template::Template;
 
 /// Messages of one key in flight where nobody says how many.
 const ORDER_WINDOW: u32 = 4096;
@@ -82,6 +84,10 @@ settings! {
     routing_key: Any("TEMPLATE"), otherwise("the preset's, {type}"), flag;
     /// Property content-type
     content_type: Any("TYPE"), otherwise("application/json"), flag;
+    /// Publish rows as CloudEvents: their attributes as headers (binary), or all of an event as JSON (structured)
+    cloudevents: Choice(&["none", "binary", "structured"]), default("none"), flag;
+    /// Attribute source of the CloudEvents, as a template over columns: /shop, or urn:shop:{tenant}
+    cloudevents_source: Any("TEMPLATE"), otherwise("needed with --cloudevents"), flag;
     /// Where rows come from: the table (poll), the database's log (wal), or messages in the log
     source: Choice(&["poll", "wal", "messages"]), default("poll"), flag;
     /// Replication slot, for wal and messages; of the server, not of a database
@@ -352,7 +358,22 @@ fn mapping(values: &Values, problems: &mut Vec<String>) -> Mapping {
         mapping.header_columns =
             headers.filter_map(|header| header.map_err(&mut keep).ok()).collect();
     }
+    mapping.cloudevents = cloudevents(values, problems);
     mapping
+}
+
+fn cloudevents(values: &Values, problems: &mut Vec<String>) -> Option<CloudEvents> {
+    let mode = match values.text("cloudevents") {
+        Some("binary") => Mode::Binary,
+        Some("structured") => Mode::Structured,
+        _ => return None,
+    };
+    if values.given("cloudevents_source").is_none() {
+        problems.push("a CloudEvent needs a source: --cloudevents-source /shop".into());
+    }
+    let mut source = Template::default();
+    set(values, "cloudevents_source", &mut source, problems);
+    Some(CloudEvents { mode, source })
 }
 
 fn set<T: FromStr<Err: fmt::Display>>(
@@ -394,6 +415,17 @@ mod tests {
                 Err(problems)
             }
         }
+    }
+
+    #[test]
+    fn cloud_events_need_a_source() {
+        let problems = read("cloudevents = \"binary\"\n").expect_err("it has no source");
+        assert!(problems.concat().contains("--cloudevents-source"), "{problems:?}");
+        let file = "cloudevents = \"structured\"\ncloudevents_source = \"/shop/{tenant}\"\n";
+        let mapping = read(file).expect("it is fine").mapping;
+        assert!(mapping.layout().columns.contains(&"tenant".to_owned()));
+        assert_eq!(mapping.cloudevents.map(|events| events.mode), Some(Mode::Structured));
+        assert_eq!(read("").expect("it is fine").mapping.cloudevents, None);
     }
 
     #[test]

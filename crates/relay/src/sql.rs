@@ -82,6 +82,8 @@ pub struct Table {
     pub is_plain: bool,
     /// A column was dropped from it at some time.
     pub has_dropped: bool,
+    /// A view: its rows have no place.
+    pub is_view: bool,
 }
 
 impl Table {
@@ -150,7 +152,8 @@ impl Statements {
     pub fn fetch(&self, form: Fetch) -> String {
         let mapping = &self.config.mapping;
         let layout = mapping.layout();
-        let mut sql = String::from("SELECT o.ctid");
+        let place = if self.table.is_view { "'(0,0)'::tid" } else { "o.ctid" };
+        let mut sql = format!("SELECT {place}");
         for column in &layout.columns {
             let name = quoted(column);
             match self.table.type_of(column) {
@@ -473,7 +476,7 @@ mod tests {
         let columns = vec![("id".into(), "uuid".into()), ("payload".into(), kind.into())];
         Statements::new(
             &config,
-            &Table { name, oid: 1, columns, is_plain: true, has_dropped: false },
+            &Table { name, oid: 1, columns, is_plain: true, has_dropped: false, is_view: false },
         )
     }
 
@@ -484,6 +487,14 @@ mod tests {
         assert!(sql.contains("o.ctid > $1::tid") && !sql.contains("ORDER BY"), "{sql}");
         let sql = statements(Preset::OutboxMessages, "jsonb").fetch(after);
         assert!(!sql.contains("ctid >") && sql.contains("ORDER BY"), "{sql}");
+    }
+
+    #[test]
+    fn rows_of_a_view_have_no_place_and_are_named_by_their_id() {
+        let mut statements = statements(Preset::OutboxMessages, "jsonb");
+        (statements.table.is_plain, statements.table.is_view) = (false, true);
+        assert!(!statements.fetch(Fetch::default()).contains("ctid"));
+        assert!(statements.mark().contains("o.\"id\" = ANY($1::text[]::uuid[])"));
     }
 
     #[test]
@@ -498,7 +509,8 @@ mod tests {
             };
             let columns = ["id", "payload", "aggregateid", "seq"].iter().map(column).collect();
             let name = TableName { schema: None, name: "t".into() };
-            let table = Table { name, oid: 1, columns, is_plain: true, has_dropped: false };
+            let table =
+                Table { name, oid: 1, columns, is_plain: true, has_dropped: false, is_view: false };
             table.compared_bytes(config).map(str::to_owned)
         };
         assert_eq!(found("payload", &config), None);

@@ -26,6 +26,20 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     in_range.then(|| u64::try_from(local - zone_seconds(zone)?).ok()).flatten()
 }
 
+/// The same timestamp as RFC 3339 has it. None: a number, or no time.
+pub(crate) fn rfc3339(text: &str) -> Option<String> {
+    seconds(text)?;
+    let (date, time) = text.split_once([' ', 'T'])?;
+    let zone_at = time.find(['+', '-', 'Z']).unwrap_or(time.len());
+    let (clock, zone) = time.split_at(zone_at);
+    let zone = match zone {
+        "" | "Z" | "+00" | "+00:00" => "Z".to_owned(),
+        short if short.len() == 3 => format!("{short}:00"),
+        long => long.to_owned(),
+    };
+    Some(format!("{date}T{clock}{zone}"))
+}
+
 fn zone_seconds(zone: &str) -> Option<i64> {
     let (sign, rest) = match zone.split_at_checked(1) {
         None | Some(("Z", "")) => return Some(0),
@@ -60,6 +74,20 @@ mod tests {
         assert_eq!(seconds("2000-02-29T12:00:00Z"), Some(951_825_600));
         assert_eq!(seconds("2024-12-31 23:59:59"), Some(1_735_689_599));
         assert_eq!(seconds("1735689599.7"), Some(1_735_689_599));
+    }
+
+    #[test]
+    fn timestamps_of_postgresql_are_those_of_rfc_3339() {
+        for (text, same) in [
+            ("2026-11-21 13:00:05.123456+00", Some("2026-11-21T13:00:05.123456Z")),
+            ("2026-11-21 13:00:05", Some("2026-11-21T13:00:05Z")),
+            ("2026-11-21 15:00:05+02", Some("2026-11-21T15:00:05+02:00")),
+            ("2026-11-21 18:30:05+05:30", Some("2026-11-21T18:30:05+05:30")),
+            ("1735689599", None),
+            ("infinity", None),
+        ] {
+            assert_eq!(rfc3339(text).as_deref(), same, "{text}");
+        }
     }
 
     #[test]

@@ -369,7 +369,14 @@ mod tests {
 
     fn table() -> Table {
         let name = TableName { schema: Some("s'h".into()), name: "out'box\"".into() };
-        Table { name, oid: 1, columns: Vec::new(), is_plain: true, has_dropped: false }
+        Table {
+            name,
+            oid: 1,
+            columns: Vec::new(),
+            is_plain: true,
+            has_dropped: false,
+            is_view: false,
+        }
     }
 
     #[test]

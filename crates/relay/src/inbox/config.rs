@@ -2,7 +2,9 @@
 
 use client::Url;
 
-use crate::limits::{BATCH_ROWS_MAX, SHORT_STRING_BYTES_MAX};
+use super::Key;
+use crate::config::Order;
+use crate::limits::{BATCH_ROWS_MAX, SHORT_STRING_BYTES_MAX, WORKERS_MAX};
 use crate::mapping::TableName;
 
 /// Batches that may be delivered ahead of the database, unless it is said otherwise.
@@ -36,6 +38,12 @@ pub struct Config {
     /// Let other consumers have the queue, too. That loses the order.
     pub shared: bool,
     pub on_refused: OnRefused,
+    /// Connections to the database that store at the same time.
+    pub workers: u32,
+    /// What must not overtake what, where there are several workers.
+    pub order: Order,
+    /// What of a message is its key.
+    pub key: Key,
 }
 
 impl Config {
@@ -44,7 +52,7 @@ impl Config {
         let table = TableName { schema: None, name: "inbox_messages".into() };
         let (queue, consumer) = (queue.to_owned(), consumer.to_owned());
         let database = database.to_owned();
-        let prefetch = Self::prefetch_for(500);
+        let prefetch = Self::prefetch_for(500, 1);
         let (batch, install, shared) = (500, false, false);
         let on_refused = OnRefused::default();
         Self {
@@ -58,12 +66,16 @@ impl Config {
             install,
             shared,
             on_refused,
+            workers: 1,
+            order: Order::Key,
+            key: Key::default(),
         }
     }
 
-    /// Enough that a batch is here when the one before it is committed.
-    pub fn prefetch_for(batch: u32) -> u16 {
-        u16::try_from(batch.saturating_mul(BATCHES_AHEAD)).unwrap_or(u16::MAX)
+    /// Enough that each worker has a batch when the one before it is committed.
+    pub fn prefetch_for(batch: u32, workers: u32) -> u16 {
+        let ahead = batch.saturating_mul(BATCHES_AHEAD).saturating_mul(workers);
+        u16::try_from(ahead).unwrap_or(u16::MAX)
     }
 
     /// What is wrong with it, in words.
@@ -80,6 +92,12 @@ impl Config {
         if self.prefetch == 0 {
             problems.push("a prefetch of 0 has no bound: it is 1 to 65535".into());
         }
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            problems.push(format!("there are 1 to {WORKERS_MAX} workers, not {}", self.workers));
+        }
+        if self.order == Order::Strict && self.workers > 1 {
+            problems.push("--order strict has one worker: take --order key or none".into());
+        }
         problems
     }
 }
@@ -94,7 +112,14 @@ mod tests {
         let good = Config::new("postgres://localhost/shop", url(), "orders", "billing");
         assert_eq!(good.problems(), [""; 0]);
         assert_eq!(Config { prefetch: 0, ..good.clone() }.problems().len(), 1);
+        let two = Config { workers: 2, ..good.clone() };
+        assert_eq!(two.problems(), [""; 0]);
+        assert_eq!(Config { order: Order::Strict, ..two }.problems().len(), 1);
+        assert_eq!(Config { workers: 0, ..good.clone() }.problems().len(), 1);
         assert_eq!(Config { batch: 0, consumer: String::new(), ..good }.problems().len(), 2);
-        assert_eq!(Config::prefetch_for(50_000), u16::MAX);
+        assert_eq!(
+            (Config::prefetch_for(500, 4), Config::prefetch_for(50_000, 1)),
+            (8_000, u16::MAX)
+        );
     }
 }

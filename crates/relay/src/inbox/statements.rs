@@ -1,4 +1,4 @@
-//! The statements of an inbox. Names are quoted; values are parameters.
+//! The statements of an inbox in PostgreSQL. Names are quoted; values are parameters.
 
 use crate::mapping::TableName;
 use crate::sql::quoted;

@@ -10,7 +10,8 @@ fn row(id: &str) -> Row {
 
 fn with_body(id: &str, body: Bytes) -> Row {
     let properties = amqp::Properties { message_id: Some(id), ..Default::default() };
-    Row::new("", "key", &properties, body, || unreachable!("it has an id"))
+    let route = Route { exchange: "", routing_key: "key", key: &Key::RoutingKey };
+    Row::new(route, &properties, body, || unreachable!("it has an id"))
 }
 
 fn rows(ids: &[&str]) -> Vec<Row> {
@@ -60,35 +61,6 @@ fn a_batch_has_no_more_rows_and_bytes_than_it_may() {
     let large = |id: &str| with_body(id, Bytes::from(vec![0; BATCH_BYTES / 2]));
     let three = vec![large("a"), large("b"), large("c")];
     assert_eq!(ids(&step(&mut inbox, Input::Delivered(three))), ["a"]);
-}
-
-#[test]
-fn more_than_the_memory_may_hold_is_left_with_the_broker() {
-    let mut inbox = Inbox::new(100, OnRefused::Wait);
-    let quarter = |id: &str| with_body(id, Bytes::from(vec![0; HELD_BYTES_MAX / 4]));
-    for id in ["a", "b", "c"] {
-        assert_eq!(step(&mut inbox, Input::Delivered(vec![quarter(id)])), []);
-    }
-    assert_eq!(step(&mut inbox, Input::Delivered(vec![quarter("d")])), [Output::TakeLess]);
-    step(&mut inbox, Input::BrokerLost);
-    assert_eq!(inbox.held(), 0, "nothing was being stored");
-    // One that is larger than all of it still comes through.
-    let huge = with_body("e", Bytes::from(vec![0; HELD_BYTES_MAX + 1]));
-    assert_eq!(step(&mut inbox, Input::Delivered(vec![huge])), []);
-}
-
-#[test]
-fn a_large_row_that_comes_again_while_it_is_being_stored_is_not_left_again_and_again() {
-    let mut inbox = ready(100);
-    let large = || with_body("a", Bytes::from(vec![0; HELD_BYTES_MAX - 100]));
-    assert_eq!(ids(&step(&mut inbox, Input::Delivered(vec![large()]))), ["a"]);
-    step(&mut inbox, Input::DatabaseLost);
-    for _ in 0..3 {
-        step(&mut inbox, Input::BrokerLost);
-        assert_eq!(step(&mut inbox, Input::Delivered(vec![large()])), []);
-    }
-    let more = step(&mut inbox, Input::Delivered(vec![large()]));
-    assert_eq!(more, [Output::TakeLess], "of what it may leave it has too much");
 }
 
 #[test]

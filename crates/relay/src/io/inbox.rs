@@ -1,23 +1,22 @@
-//! The shell of an inbox: one consumer, one connection to the database, one statement a batch.
+//! The shell of an inbox: one consumer, a few connections to the database, one transaction a batch.
 
+mod ids;
 mod links;
 mod store;
+mod worker;
 
-use std::collections::VecDeque;
-use std::future::{Future, pending};
-use std::hash::{BuildHasher, RandomState};
-use std::pin::Pin;
-use std::sync::Arc;
+use std::future::pending;
 use std::time::{Duration, Instant};
 
 use client::{Consumer, Delivery, DeliveryTag, Outcome};
 use tokio::sync::watch;
 
+use self::ids::Ids;
 use self::links::{Link, is_taken, open_consumer, open_watcher, words};
-use self::store::{Failed, Store};
-use super::postgres::Database;
+use self::store::{Failed, Place, Store};
+use self::worker::{Worker, any};
 use crate::error::Error;
-use crate::inbox::{Config, Counts, Inbox, Input, Metrics, Output, Row, Statements, Step};
+use crate::inbox::{Config, Counts, Input, Metrics, Output, Outputs, Row, Step, Workers};
 
 /// How long a stop waits for the database and the broker.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -26,14 +25,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Deliveries that are taken at a time before the database is looked at again.
 const TAKEN_AT_ONCE: usize = 1000;
 
-type Storing = Pin<Box<dyn Future<Output = Result<u64, Failed>>>>;
-
 /// What the loop waited for.
 enum News {
     Delivered(Result<Delivery, client::Error>),
     Consumer(Box<Consumer>),
-    Store(Store),
-    Stored(Result<u64, Failed>),
+    /// Of one worker.
+    Database(usize, worker::News),
     Stop,
     /// The stop has waited long enough.
     GiveUp,
@@ -53,9 +50,12 @@ pub async fn run_inbox(
     if !problems.is_empty() {
         return Err(Error::setup(problems.join("; ")));
     }
-    let database = Database::parse(&config.database)?;
-    let statements = Statements::new(&config.table);
-    let store = Store::open(&database, &config, &statements).await?;
+    let place = Place::parse(&config.database)?;
+    let mut stores = vec![Store::open(&place, &config).await?];
+    let others = Config { install: false, ..config.clone() };
+    while stores.len() < config.workers as usize {
+        stores.push(Store::open(&place, &others).await?);
+    }
     let consumer = match open_consumer(&config).await {
         Ok(consumer) => Some(Box::new(consumer)),
         Err(error) if is_taken(&error) => {
@@ -75,24 +75,23 @@ pub async fn run_inbox(
         "the inbox is open"
     );
     metrics.broker_connections.set(i64::from(consumer.is_some()));
+    let worker = |_| Worker::new(Link::to_database(&config, &place));
     let mut shell = Shell {
-        core: Inbox::new(config.batch as usize, config.on_refused),
-        to_database: Link::to_database(&config, &database, &statements),
+        core: Workers::new(&config),
+        workers: (0..stores.len()).map(worker).collect(),
         to_broker: Link::to_broker(&config, &metrics),
         consumer,
+        ids: Ids::new(config.key.clone()),
         config,
         metrics,
         counted: Counts::default(),
-        tags: VecDeque::new(),
-        store: None,
-        storing: None,
-        storing_since: None,
-        ids: Ids::new(),
         stop,
         stopping_since: None,
         is_open: true,
     };
-    shell.heard(News::Store(store)).await;
+    for (number, store) in stores.into_iter().enumerate() {
+        shell.heard(News::Database(number, worker::News::Open(store))).await;
+    }
     while shell.is_open {
         let news = shell.wait().await;
         shell.heard(news).await;
@@ -130,17 +129,11 @@ struct Shell {
     metrics: Metrics,
     /// What the metrics know of the core's counts.
     counted: Counts,
-    core: Inbox,
-    to_database: Link<Store>,
+    core: Workers,
+    workers: Vec<Worker>,
     to_broker: Link<Consumer>,
     /// None while the broker is away.
     consumer: Option<Box<Consumer>>,
-    /// What this consumer was given and has not settled, oldest first.
-    tags: VecDeque<DeliveryTag>,
-    /// None while the database is away.
-    store: Option<Store>,
-    storing: Option<Storing>,
-    storing_since: Option<Instant>,
     ids: Ids,
     stop: watch::Receiver<bool>,
     stopping_since: Option<Instant>,
@@ -149,15 +142,13 @@ struct Shell {
 
 impl Shell {
     async fn wait(&mut self) -> News {
-        let Self { consumer, to_broker, to_database, storing, store, stop, stopping_since, .. } =
-            self;
+        let Self { consumer, to_broker, workers, stop, stopping_since, .. } = self;
         let is_stopping = stopping_since.is_some();
         let give_up_at = stopping_since.map(|since| since + STOP_MAX);
         tokio::select! {
             // What is committed is told before more is taken.
             biased;
-            stored = or_never(storing.as_mut()) => News::Stored(stored),
-            new = to_database.next(), if store.is_none() => News::Store(new),
+            (number, news) = any(workers) => News::Database(number, news),
             () = stopped(stop), if !is_stopping => News::Stop,
             () = until(give_up_at) => News::GiveUp,
             delivery = next(consumer.as_deref_mut()), if !is_stopping => News::Delivered(delivery),
@@ -171,25 +162,21 @@ impl Shell {
         match news {
             News::Delivered(Ok(first)) => {
                 self.to_broker.works();
-                let rows = self.take(Some(first));
-                self.step(Input::Delivered(rows));
+                self.take(Some(first));
             }
             News::Delivered(Err(error)) => self.broker_lost(&error),
             News::Consumer(consumer) => {
                 self.consumer = Some(consumer);
                 self.metrics.broker_connections.set(1);
             }
-            News::Store(store) => {
-                self.store = Some(store);
-                self.metrics.database_connections.set(1);
-                self.step(Input::DatabaseReady);
+            News::Database(number, worker::News::Open(store)) => {
+                self.workers[number].store = Some(store);
+                self.count_workers();
+                self.step(number, Input::DatabaseReady);
             }
-            News::Stored(result) => {
-                self.storing = None;
-                if let Some(since) = self.storing_since.take() {
-                    self.metrics.step(Step::Store, since.elapsed().as_nanos() as u64);
-                }
-                self.stored(result);
+            News::Database(number, worker::News::Stored(result, nanos)) => {
+                self.metrics.step(Step::Store, nanos);
+                self.stored(number, result);
             }
             News::Stop => self.stop().await,
             News::GiveUp => {
@@ -203,56 +190,75 @@ impl Shell {
         }
     }
 
-    /// What is here, as rows.
-    fn take(&mut self, first: Option<Delivery>) -> Vec<Row> {
-        let Some(consumer) = self.consumer.as_deref_mut() else { return Vec::new() };
+    /// Gives what is here to the workers. False: nothing is here.
+    fn take(&mut self, first: Option<Delivery>) -> bool {
+        let Some(consumer) = self.consumer.as_deref_mut() else { return false };
         let since = Instant::now();
         let here = std::iter::from_fn(|| consumer.try_next());
-        let mut rows = Vec::new();
-        for delivery in first.into_iter().chain(here).take(TAKEN_AT_ONCE) {
-            self.tags.push_back(delivery.tag);
-            rows.push(self.ids.row(&delivery));
-        }
-        self.metrics.unacked.set(self.tags.len() as i64);
+        let taken: (Vec<DeliveryTag>, Vec<Row>) = first
+            .into_iter()
+            .chain(here)
+            .take(TAKEN_AT_ONCE)
+            .map(|delivery| (delivery.tag, self.ids.row(&delivery)))
+            .unzip();
+        let (tags, rows) = taken;
         self.metrics.step(Step::Take, since.elapsed().as_nanos() as u64);
-        rows
+        let (is_some, mut out) = (!rows.is_empty(), Vec::new());
+        let owners = self.core.deliver(rows, &mut out);
+        for (tag, owner) in tags.into_iter().zip(owners) {
+            self.workers[owner].tags.push_back(tag);
+        }
+        self.count_unacked();
+        self.act(out);
+        is_some
     }
 
-    fn stored(&mut self, result: Result<u64, Failed>) {
+    fn stored(&mut self, number: usize, result: Result<u64, Failed>) {
         match result {
             Ok(new) => {
-                self.to_database.works();
-                self.metrics.stuck.set(0);
-                self.step(Input::Stored { new });
+                self.workers[number].works();
+                self.count_workers();
+                self.step(number, Input::Stored { new });
             }
             Err(Failed::Refused { why }) => {
                 tracing::warn!(why, "the database refuses a batch: looking for the message");
-                self.step(Input::Refused { why });
+                self.step(number, Input::Refused { why });
             }
             Err(Failed::Lost { why }) => {
                 tracing::warn!(why, "the database is lost");
-                self.database_lost();
-                self.step(Input::DatabaseLost);
+                self.workers[number].store = None;
+                self.count_workers();
+                self.step(number, Input::DatabaseLost);
             }
         }
     }
 
-    fn step(&mut self, input: Input) {
+    fn step(&mut self, number: usize, input: Input) {
         let mut out = Vec::new();
-        self.core.step(input, &mut out);
+        self.core.step(number, input, &mut out);
+        self.act(out);
+    }
+
+    fn step_all(&mut self, input: &Input) {
+        let mut out = Vec::new();
+        self.core.step_all(input, &mut out);
+        self.act(out);
+    }
+
+    fn act(&mut self, out: Outputs) {
         let counts = self.core.counts();
         self.metrics.count(std::mem::replace(&mut self.counted, counts), counts);
-        for output in out {
+        for (number, output) in out {
             match output {
-                Output::Store(rows) => self.begin_to_store(rows),
-                Output::Settle(count) => self.settle(count, Outcome::Done),
+                Output::Store(rows) => self.workers[number].begin(rows),
+                Output::Settle(count) => self.settle(number, count, Outcome::Done),
                 Output::Reject { message_id, why } => {
                     tracing::warn!(
                         message_id,
                         why,
                         "the table refuses a message: it is rejected, and goes where its queue sends dead letters"
                     );
-                    self.settle(1, Outcome::DeadLetter);
+                    self.settle(number, 1, Outcome::DeadLetter);
                 }
                 Output::Stuck { message_id, why } => {
                     tracing::error!(
@@ -260,8 +266,9 @@ impl Shell {
                         why,
                         "the table refuses a message, even without what may be wrong with it (a check, a trigger): it is tried again, and what is behind it waits. Mend the table; or start the inbox with --on-refused reject, which dead-letters such a message; or take it out of the queue while the inbox is stopped (millrace consume --queue QUEUE --count 1)"
                     );
-                    self.metrics.stuck.set(1);
-                    self.database_lost();
+                    self.workers[number].is_stuck = true;
+                    self.workers[number].store = None;
+                    self.count_workers();
                 }
                 Output::TakeLess => self.take_less(),
                 Output::Stopped => self.is_open = false,
@@ -269,27 +276,29 @@ impl Shell {
         }
     }
 
-    fn begin_to_store(&mut self, rows: Arc<Vec<Row>>) {
-        let store = self.store.clone().expect("the core was told that the database is there");
-        self.storing_since = Some(Instant::now());
-        self.storing = Some(Box::pin(async move { store.insert(&rows).await }));
+    fn count_workers(&self) {
+        let count = |is_so: fn(&Worker) -> bool| {
+            self.workers.iter().filter(|worker| is_so(worker)).count() as i64
+        };
+        self.metrics.database_connections.set(count(|worker| worker.store.is_some()));
+        self.metrics.stuck.set(count(|worker| worker.is_stuck));
     }
 
-    fn database_lost(&mut self) {
-        self.store = None;
-        self.metrics.database_connections.set(0);
+    fn count_unacked(&self) {
+        let unacked: usize = self.workers.iter().map(|worker| worker.tags.len()).sum();
+        self.metrics.unacked.set(unacked as i64);
     }
 
-    /// The oldest deliveries have ended so. The next wait for deliveries tells the broker.
-    fn settle(&mut self, count: usize, outcome: Outcome) {
+    /// The worker's oldest deliveries have ended so. The next wait for deliveries tells the broker.
+    fn settle(&mut self, number: usize, count: usize, outcome: Outcome) {
         let Some(consumer) = self.consumer.as_deref_mut() else { return };
         let since = Instant::now();
-        for tag in self.tags.drain(..count) {
+        for tag in self.workers[number].tags.drain(..count) {
             if let Err(error) = consumer.settle(tag, outcome) {
                 tracing::error!(%error, "a delivery was settled twice");
             }
         }
-        self.metrics.unacked.set(self.tags.len() as i64);
+        self.count_unacked();
         self.metrics.step(Step::Settle, since.elapsed().as_nanos() as u64);
     }
 
@@ -309,10 +318,10 @@ impl Shell {
 
     fn leave_broker(&mut self) {
         self.consumer = None;
-        self.tags.clear();
+        self.workers.iter_mut().for_each(|worker| worker.tags.clear());
         self.metrics.broker_connections.set(0);
-        self.metrics.unacked.set(0);
-        self.step(Input::BrokerLost);
+        self.count_unacked();
+        self.step_all(&Input::BrokerLost);
     }
 
     /// No more deliveries: what came until now is the last.
@@ -326,14 +335,8 @@ impl Shell {
                 Err(_) => self.broker_lost(&client::Error::NoAnswer { to: "basic.cancel".into() }),
             }
         }
-        loop {
-            let rows = self.take(None);
-            if rows.is_empty() {
-                break;
-            }
-            self.step(Input::Delivered(rows));
-        }
-        self.step(Input::Stop);
+        while self.take(None) {}
+        self.step_all(&Input::Stop);
     }
 
     /// Tells the broker what is stored, and closes the connection.
@@ -348,13 +351,6 @@ impl Shell {
             }
         }
         self.core.counts()
-    }
-}
-
-async fn or_never(storing: Option<&mut Storing>) -> Result<u64, Failed> {
-    match storing {
-        Some(storing) => storing.await,
-        None => pending().await,
     }
 }
 
@@ -376,61 +372,5 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => pending().await,
-    }
-}
-
-/// Makes rows, and ids for messages that have none.
-struct Ids {
-    state: RandomState,
-    next: u64,
-    has_warned: bool,
-}
-
-impl Ids {
-    fn new() -> Self {
-        Self { state: RandomState::new(), next: 0, has_warned: false }
-    }
-
-    fn row(&mut self, delivery: &Delivery) -> Row {
-        let (key, body) = (delivery.routing_key(), delivery.body.clone());
-        let row = match delivery.properties() {
-            Ok(properties) => {
-                Row::new(delivery.exchange(), key, &properties, body, || self.new_id())
-            }
-            Err(error) => Row::unreadable(key, body, &error.to_string(), || self.new_id()),
-        };
-        if row.is_without_id && !self.has_warned {
-            self.has_warned = true;
-            tracing::warn!(
-                "a message has no message-id: it is kept, and kept again whenever it is delivered again"
-            );
-        }
-        row
-    }
-
-    /// A random UUID (RFC 9562, version 4): a keyed hash of a counter, under a key of this process.
-    fn new_id(&mut self) -> String {
-        self.next += 1;
-        let half = |which: u8| u128::from(self.state.hash_one((self.next, which)));
-        let bits = (half(0) << 64 | half(1)) & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62;
-        let hex = format!("{bits:032x}");
-        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-        parts.join("-")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn made_ids_are_uuids_that_do_not_repeat() {
-        let mut ids = Ids::new();
-        let made: std::collections::BTreeSet<String> = (0..1000).map(|_| ids.new_id()).collect();
-        assert_eq!(made.len(), 1000);
-        for id in made {
-            assert_eq!((id.len(), &id[14..15]), (36, "4"), "{id}");
-            assert!("89ab".contains(&id[19..20]), "{id}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The shell of MariaDB and MySQL: the poll source, and what operators do. As for PostgreSQL, it decides nothing.
 
 pub(crate) mod admin;
-mod connection;
+pub(super) mod connection;
 mod fetch;
 mod lanes;
 mod mark;
@@ -9,7 +9,7 @@ mod monitor;
 mod poll;
 mod seats;
 mod shared;
-mod table;
+pub(super) mod table;
 mod worker;
 
 pub(super) use poll::run_poll;

@@ -18,7 +18,8 @@ pub async fn find_table(client: &Client, mapping: &Mapping) -> Result<Table, Err
         .query_opt(
             "SELECT c.oid, n.nspname::text, c.relname::text, \
                c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
-               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attisdropped) \
+               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attisdropped), \
+               c.relkind = 'v' \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE c.oid = to_regclass($1)",
             &[&mapping.table.quoted()],
@@ -56,7 +57,8 @@ pub async fn find_table(client: &Client, mapping: &Mapping) -> Result<Table, Err
             has.join(", ")
         )));
     }
-    Ok(Table { name, oid, columns, is_plain: row.get(3), has_dropped: row.get(4) })
+    let (is_plain, has_dropped, is_view) = (row.get(3), row.get(4), row.get(5));
+    Ok(Table { name, oid, columns, is_plain, has_dropped, is_view })
 }
 
 /// Makes the schema `millrace` if it is not there.

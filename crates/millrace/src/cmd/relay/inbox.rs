@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use client::Url;
-use relay::TableName;
-use relay::inbox::{Config, Counts, Metrics, OnRefused, Statements};
+use relay::inbox::{Config, Counts, Key, Metrics, OnRefused, install_sql};
+use relay::{Order, TableName};
 
 use super::options::secret;
 use super::screen;
@@ -18,8 +18,11 @@ Examples:
   millrace relay inbox --database postgres://app@localhost/shop --url amqp://guest:guest@localhost \\
       --queue billing --consumer billing --install
       makes the table inbox_messages if it is missing, and moves the queue's messages into it until you stop the command
+  millrace relay inbox --database mysql://app:PASSWORD@localhost/shop --url amqp://guest:guest@localhost \\
+      --queue billing --consumer billing --install
+      does the same for MariaDB and MySQL
   millrace relay inbox --table inbox_messages --print-sql
-      shows the table's SQL for your own migrations
+      shows the table's SQL for your own migrations; with --database mariadb://... or mysql://... theirs
 
 A message is acknowledged after the commit of its row. Messages that are delivered again are recognised by
 their message-id and stored once for each --consumer. docs/inbox.md says how to process the rows.";
@@ -28,7 +31,8 @@ their message-id and stored once for each --consumer. docs/inbox.md says how to 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The database: postgres://user:password@host:5432/name?sslmode=verify-full&sslrootcert=FILE
+    /// The database: postgres://user:password@host:5432/name?sslmode=verify-full&sslrootcert=FILE, or mysql://... or
+    /// mariadb://...
     #[arg(
         long,
         env = "DATABASE_URL",
@@ -59,7 +63,16 @@ pub(crate) struct Args {
     /// Maximum number of rows per transaction, 1 to 10,000
     #[arg(long, value_name = "N", default_value_t = 500)]
     batch: u32,
-    /// Maximum number of messages in memory that are not committed yet [default: 4 batches]
+    /// Number of connections to the database that store at the same time, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: u32,
+    /// What must not overtake what where there are several workers
+    #[arg(long, value_name = "ORDER", value_enum, default_value = "key")]
+    order: Ordered,
+    /// What of a message is its key: routing-key, correlation-id or header:NAME. The column `key` has it
+    #[arg(long, value_name = "KEY", default_value = "routing-key")]
+    key: Key,
+    /// Maximum number of messages in memory that are not committed yet [default: 4 batches for each worker]
     #[arg(long, value_name = "N")]
     prefetch: Option<u16>,
     /// Make the table if it is missing
@@ -92,11 +105,28 @@ enum Refused {
     Reject,
 }
 
+/// What must not overtake what.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Ordered {
+    /// Messages have no order: whichever worker is free stores the next one
+    None,
+    /// Messages of one key are stored in their order, by one worker
+    Key,
+    /// All messages are stored in their order, by one worker
+    Strict,
+}
+
 /// Runs until a signal, or until it cannot go on.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.print_sql {
-        terminal::say(&Statements::new(&args.table).install);
-        return ExitCode::SUCCESS;
+        let database = secret(args.database.as_deref(), args.database_file.as_deref());
+        return match database {
+            Ok(database) => {
+                terminal::say(&install_sql(&database.unwrap_or_default(), &args.table));
+                ExitCode::SUCCESS
+            }
+            Err(why) => screen::fail(&why),
+        };
     }
     args.log.begin();
     let metrics = args.metrics.clone();
@@ -128,13 +158,19 @@ fn config(args: Args) -> Result<Config, String> {
     let database = database.unwrap_or_default();
     let queue = args.queue.unwrap_or_default();
     let config = Config::new(&database, url, &queue, &args.consumer.unwrap_or_default());
-    let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch));
+    let prefetch = args.prefetch.unwrap_or(Config::prefetch_for(args.batch, args.workers));
     let config = Config { table: args.table, batch: args.batch, prefetch, ..config };
     let on_refused = match args.on_refused {
         Refused::Wait => OnRefused::Wait,
         Refused::Reject => OnRefused::Reject,
     };
     let config = Config { install: args.install, shared: args.shared, on_refused, ..config };
+    let order = match args.order {
+        Ordered::None => Order::None,
+        Ordered::Key => Order::Key,
+        Ordered::Strict => Order::Strict,
+    };
+    let config = Config { workers: args.workers, order, key: args.key, ..config };
     match config.problems().as_slice() {
         [] => Ok(config),
         problems => Err(format!("The settings are wrong:\n  {}", problems.join("\n  "))),

@@ -60,7 +60,14 @@ impl Replay {
         let (table, columns, outbox) = if matches!(config.source, Source::Messages { .. }) {
             let name = TableName { schema: None, name: String::new() };
             (
-                Table { name, oid: 0, columns: Vec::new(), is_plain: true, has_dropped: false },
+                Table {
+                    name,
+                    oid: 0,
+                    columns: Vec::new(),
+                    is_plain: true,
+                    has_dropped: false,
+                    is_view: false,
+                },
                 Vec::new(),
                 label(config, None),
             )

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use client::{Backoff, Chance, Connection, Consumer, ConsumerOptions, Options};
 
-use super::store::Store;
-use crate::inbox::{Config, Metrics, Statements};
-use crate::io::postgres::Database;
+use super::store::{Place, Store};
+use crate::inbox::{Config, Metrics};
 
 /// Seconds between heartbeats: how long a dead inbox may keep the queue from the next.
 const HEARTBEAT: u16 = 10;
@@ -70,14 +69,14 @@ pub(super) struct Link<T> {
 }
 
 impl Link<Store> {
-    pub(super) fn to_database(config: &Config, place: &Database, statements: &Statements) -> Self {
+    pub(super) fn to_database(config: &Config, place: &Place) -> Self {
         // The table was there: if it goes, nobody but its owner makes another.
         let config = Config { install: false, ..config.clone() };
-        let known = (place.clone(), config, statements.clone());
+        let known = (place.clone(), config);
         Self::new("the database", move || {
-            let (place, config, statements) = known.clone();
+            let (place, config) = known.clone();
             async move {
-                let opened = Store::open(&place, &config, &statements).await;
+                let opened = Store::open(&place, &config).await;
                 opened.map_err(|error| error.to_string())
             }
         })

@@ -1,12 +1,15 @@
-//! The table: one prepared statement that stores a batch and commits it.
+//! The table, wherever it is: what stores a batch in one transaction.
 
-use std::sync::Arc;
+mod mysql;
+mod postgres;
 
-use tokio_postgres::{Client, Statement};
-
+use self::mysql::Mysql;
+use self::postgres::Postgres;
 use crate::error::Error;
-use crate::inbox::{Config, Row, Statements};
-use crate::io::postgres::{Database, database, is_of_a_row, words};
+use crate::inbox::{Config, Row};
+use crate::io::mysql::connection::Database as MysqlDatabase;
+use crate::io::postgres::Database as PostgresDatabase;
+use crate::mysql::is_mysql;
 
 /// Why a batch was not stored.
 #[derive(Debug)]
@@ -17,64 +20,62 @@ pub(super) enum Failed {
     Lost { why: String },
 }
 
-/// A connection on which the batch's statement is prepared.
+/// Where the table is.
 #[derive(Clone)]
-pub(super) struct Store {
-    client: Arc<Client>,
-    statement: Statement,
-    consumer: String,
+pub(super) enum Place {
+    Postgres(Box<PostgresDatabase>),
+    Mysql(MysqlDatabase),
+}
+
+impl Place {
+    /// Reads the database's URL.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        if is_mysql(url) {
+            // What was there already is told from what is new by the count of changed rows.
+            return Ok(Self::Mysql(MysqlDatabase::parse(url)?.counting_changes()));
+        }
+        Ok(Self::Postgres(Box::new(PostgresDatabase::parse(url)?)))
+    }
+}
+
+/// A connection to a database that has the table.
+#[derive(Clone)]
+pub(super) enum Store {
+    Postgres(Postgres),
+    Mysql(Mysql),
 }
 
 impl Store {
-    /// Connects, makes the table if that is wanted, and prepares.
-    pub(super) async fn open(
-        place: &Database,
-        config: &Config,
-        statements: &Statements,
-    ) -> Result<Self, Error> {
-        let client = place.connect("millrace-relay-inbox").await?;
-        if config.install {
-            client
-                .batch_execute(&statements.install)
-                .await
-                .map_err(|error| database(&format!("making table {}", config.table), &error))?;
+    /// Connects, makes the table if that is wanted, and looks whether it is an inbox.
+    pub(super) async fn open(place: &Place, config: &Config) -> Result<Self, Error> {
+        match place {
+            Place::Postgres(place) => Postgres::open(place, config).await.map(Self::Postgres),
+            Place::Mysql(place) => Mysql::open(place, config).await.map(Self::Mysql),
         }
-        let statement = client.prepare(&statements.store).await.map_err(|error| {
-            let code = error.code().map(|code| code.code().to_owned());
-            match code.as_deref() {
-                Some("42P01") => Error::setup(format!(
-                    "there is no table {}: --install makes it, or name another with --table",
-                    config.table
-                )),
-                Some("42703" | "42P10") => Error::setup(format!(
-                    "table {} is no inbox: {}; --install with another --table makes one",
-                    config.table,
-                    words(&error)
-                )),
-                _ => database(&format!("preparing for table {}", config.table), &error),
-            }
-        })?;
-        Ok(Self { client: Arc::new(client), statement, consumer: config.consumer.clone() })
     }
 
     /// Stores the rows; says how many were not there before. When this says so, they are committed.
     pub(super) async fn insert(&self, rows: &[Row]) -> Result<u64, Failed> {
-        let ids: Vec<&str> = rows.iter().map(|row| row.message_id.as_str()).collect();
-        let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
-        let kinds: Vec<Option<&str>> = rows.iter().map(|row| row.kind.as_deref()).collect();
-        let headers: Vec<Option<&str>> = rows.iter().map(|row| row.headers.as_deref()).collect();
-        let others: Vec<Option<&str>> = rows.iter().map(|row| row.properties.as_deref()).collect();
-        let payloads: Vec<&[u8]> = rows.iter().map(|row| &row.payload[..]).collect();
-        let errors: Vec<Option<&str>> = rows.iter().map(|row| row.error.as_deref()).collect();
-        self.client
-            .execute(
-                &self.statement,
-                &[&self.consumer, &ids, &keys, &kinds, &headers, &others, &payloads, &errors],
-            )
-            .await
-            .map_err(|error| {
-                let why = words(&error);
-                if is_of_a_row(&error) { Failed::Refused { why } } else { Failed::Lost { why } }
-            })
+        match self {
+            Self::Postgres(store) => store.insert(rows).await,
+            Self::Mysql(store) => store.insert(rows).await,
+        }
     }
+}
+
+fn no_table(config: &Config) -> Error {
+    Error::setup(format!(
+        "there is no table {}: --install makes it, or name another with --table",
+        config.table
+    ))
+}
+
+fn no_inbox(config: &Config, why: &str) -> Error {
+    Error::setup(format!(
+        "table {} is no inbox: {why}; --install with another --table makes one",
+        config.table
+    ))
 }

@@ -68,6 +68,11 @@ impl Database {
         Ok(Self { opts: builder.into() })
     }
 
+    /// The same, where a statement's count is of the rows that it changed, not of those that it found.
+    pub(crate) fn counting_changes(self) -> Self {
+        Self { opts: OptsBuilder::from_opts(self.opts).client_found_rows(false).into() }
+    }
+
     /// The database that the URL names.
     pub(crate) fn schema(&self) -> &str {
         self.opts.db_name().unwrap_or_default()
@@ -215,8 +220,8 @@ pub(crate) fn is_temporary(error: &MyError) -> bool {
 }
 
 /// Numbers of errors that some row's data causes, and that have no SQLSTATE of their own: a CHECK constraint, a value
-/// that does not fit.
-const OF_A_ROW: &[u16] = &[1264, 1292, 1366, 1369, 1406, 3819, 4025];
+/// that does not fit, a column without a default, a trigger's SIGNAL with an SQLSTATE of its own.
+const OF_A_ROW: &[u16] = &[1264, 1292, 1364, 1366, 1369, 1406, 1644, 3819, 4025];
 
 /// Whether the data of some row is to blame: a constraint or a trigger refuses it. Other rows may pass.
 pub(crate) fn is_of_a_row(error: &MyError) -> bool {

@@ -11,7 +11,7 @@ use crate::mysql::shape::{Column, Index, Kind, Shape};
 use crate::mysql::sql::{COMPANION, FAILURES, Fetch, Statements};
 
 /// What the server calls itself.
-pub(super) async fn server_version(conn: &mut Conn) -> Result<String, Error> {
+pub(in crate::io) async fn server_version(conn: &mut Conn) -> Result<String, Error> {
     let asked = conn.query_first::<String, _>("SELECT VERSION()").await;
     asked.map_err(|error| database("asking for the version", &error)).map(Option::unwrap_or_default)
 }
@@ -70,7 +70,7 @@ pub(super) async fn find_table(
 }
 
 /// How the table `name` is. None: it is not there.
-pub(super) async fn read_shape(
+pub(in crate::io) async fn read_shape(
     conn: &mut Conn,
     at: &Database,
     name: &TableName,

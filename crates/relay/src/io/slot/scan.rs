@@ -131,6 +131,7 @@ mod tests {
             columns: kinds.map(|(name, kind)| (name.to_owned(), kind.to_owned())).to_vec(),
             is_plain: true,
             has_dropped: false,
+            is_view: false,
         };
         let all = statement(&config, &table, None);
         assert!(
