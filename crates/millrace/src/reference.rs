@@ -22,7 +22,8 @@ const PARTS: &[(&str, &str, &[Setting])] = &[
     (
         "## `millrace relay`",
         "The file is that of `--config` (`MILLRACE_RELAY_CONFIG`). Every command of the relay takes these, but `inbox`: \
-         [its options](../inbox.md). Templates, presets and orders: [the relay](../relay.md).",
+         [its options](../inbox.md). They may stand in `[sources.NAME]`, too: [several sources](../relay.md#several-sources). \
+         Templates, presets and orders: [the relay](../relay.md).",
         relay::SETTINGS,
     ),
     (

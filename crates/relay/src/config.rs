@@ -59,14 +59,16 @@ pub enum OnDead {
     Skip,
 }
 
-/// A relay's settings.
-#[derive(Clone, Debug)]
+/// A relay's settings, or those of one of its sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `postgres://…`, as libpq reads it.
     pub database: String,
     pub broker: Url,
     pub mapping: Mapping,
     pub source: Source,
+    /// Its name among the sources of a relay. `None`: it is the only one, without a name.
+    pub source_name: Option<String>,
     /// Nobody has named the slot: it gets its name when the database is known.
     pub has_default_slot: bool,
     pub on_success: OnSuccess,

@@ -13,10 +13,12 @@ mod mysql;
 mod poll;
 mod postgres;
 mod slot;
+mod sources;
 mod table;
 
-pub use drain::run_poll;
+pub use drain::{run, run_poll};
 pub use inbox::{run_inbox, watch_queue};
 pub use postgres::{Database, connect};
 pub use slot::{Resynced, Since, name_slot, resync, run_slot};
+pub use sources::run_sources;
 pub use table::{find_table, prepare_companion};

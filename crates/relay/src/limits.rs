@@ -27,6 +27,10 @@ pub const WINDOW_MAX: u32 = 65_536;
 pub const BATCH_DEADLINE_MAX: Duration = Duration::from_secs(60);
 /// How long it may do so at least: less, and a batch would be given back before anything is published.
 pub const BATCH_DEADLINE_MIN: Duration = Duration::from_millis(100);
+/// Sources of one relay.
+pub const SOURCES_MAX: usize = 256;
+/// The name of a source.
+pub const SOURCE_NAME_BYTES_MAX: usize = 32;
 /// Text kept of an error.
 pub const ERROR_BYTES_MAX: usize = 1000;
 /// Columns that a mapping may read.

@@ -1,7 +1,14 @@
-//! What a relay counts. Names follow Prometheus' conventions; the same numbers feed the screen.
+//! What a relay, or a source of one, counts. Names follow Prometheus' conventions; the same numbers feed the screen.
+
+mod board;
+mod families;
+mod total;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+pub use board::Board;
+pub use total::Total;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -96,6 +103,8 @@ pub struct Metrics {
     pub standby: Gauge,
     /// 1: it was told to rest.
     pub paused: Gauge,
+    /// Why this source does not work, and is tried again.
+    failing: Arc<watch::Sender<Option<String>>>,
     /// Time of each step of a batch.
     pub steps: Family<StepLabel, Histogram>,
     /// Sum of nanoseconds and count of each step, for the screen.
@@ -132,6 +141,7 @@ impl Default for Metrics {
             blocked: Gauge::default(),
             standby: Gauge::default(),
             paused: Gauge::default(),
+            failing: Arc::default(),
             steps: Family::new_with_constructor(|| Histogram::new(STEP_BOUNDS)),
             step_sums: Default::default(),
             watchers_turned_away: Counter::default(),
@@ -197,14 +207,42 @@ impl Metrics {
         if self.standby.get() > 0 {
             return None;
         }
+        if let Some(why) = self.failing.borrow().as_ref() {
+            return Some(why.clone());
+        }
         if self.broker_connections.get() == 0 {
             return Some("no connection to the broker".into());
         }
         (self.blocked.get() > 0).then(|| "the broker blocks publishers".into())
     }
 
+    /// Why the source does not work; none: it does again.
+    pub fn set_failing(&self, why: Option<String>) {
+        self.failing.send_replace(why);
+    }
+
+    /// It has ended, and nothing of it is open: workers that another one's failure ended did not say so.
+    pub fn close(&self) {
+        for gauge in [&self.broker_connections, &self.blocked, &self.standby] {
+            gauge.set(0);
+        }
+    }
+
+    /// Whether it has what it needs, or waits for another relay as it should.
+    pub fn is_at_work(&self) -> bool {
+        self.broker_connections.get() > 0 || self.standby.get() > 0
+    }
+
     /// All of them under their names, for an exporter.
     pub fn register(&self, registry: &mut Registry) {
+        self.register_counts(registry);
+        let (name, help) = WATCHERS_TURNED_AWAY;
+        let registry = registry.sub_registry_with_prefix("millrace_relay");
+        registry.register(name, help, self.watchers_turned_away.clone());
+    }
+
+    /// Those that a source among several has, too.
+    fn register_counts(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("millrace_relay");
         registry.register("confirmed", "Messages confirmed and marked", self.confirmed.clone());
         let bytes = self.confirmed_bytes.clone();
@@ -237,8 +275,6 @@ impl Metrics {
         registry.register("standby", "Whether it waits for another relay to go", standby);
         let paused = self.paused.clone();
         registry.register("paused", "Whether it was told to rest", paused);
-        let (name, help) = WATCHERS_TURNED_AWAY;
-        registry.register(name, help, self.watchers_turned_away.clone());
         registry.register_with_unit(
             "step",
             "Time of each step of a batch",
@@ -266,6 +302,13 @@ impl Watched for Metrics {
     }
 
     fn status(&self) -> Option<String> {
+        Some(self.standing().to_string())
+    }
+}
+
+impl Metrics {
+    /// How it stands.
+    fn standing(&self) -> serde_json::Value {
         let problem = Self::problem(self);
         let counts = |family: &Family<ReasonLabel, Counter>| {
             let count = |reason: &Reason| {
@@ -274,7 +317,7 @@ impl Watched for Metrics {
             };
             serde_json::Value::Object(Reason::ALL.iter().map(count).collect())
         };
-        let status = serde_json::json!({
+        serde_json::json!({
             "kind": "relay",
             "is_ready": problem.is_none(),
             "problem": problem,
@@ -290,8 +333,7 @@ impl Watched for Metrics {
             "dead_rows": self.dead_now.get(),
             "slot_lag_bytes": self.slot_lag.get(),
             "last_failure": self.last_failure(),
-        });
-        Some(status.to_string())
+        })
     }
 }
 

@@ -151,6 +151,19 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
+    /// The same as a source with a name among several: what nobody has named is called by it.
+    #[must_use]
+    pub fn named(mut self, name: &str, values: &Values) -> Self {
+        self.source_name = Some(name.to_owned());
+        if values.given("publication").is_none()
+            && let Source::Wal { publication, .. } | Source::Messages { publication, .. } =
+                &mut self.source
+        {
+            *publication = format!("{publication}_{name}");
+        }
+        self
+    }
+
     fn of(values: &Values, database: String, broker: Url, mapping: Mapping) -> Self {
         let slot = values.text("slot").unwrap_or("millrace_relay").to_owned();
         let publication = values.words("publication");
@@ -192,6 +205,7 @@ impl Config {
             broker,
             mapping,
             source,
+            source_name: None,
             has_default_slot: values.given("slot").is_none(),
             on_success,
             order,

@@ -104,6 +104,12 @@ pub(crate) fn default_name(database: &str) -> String {
     format!("{OLD_DEFAULT}_{begin}_{hash}")
 }
 
+/// The same for a source with a name. Names of sources have no dot: no two pairs make one text, and the name of a slot
+/// has the hash of it.
+pub(crate) fn source_name(database: &str, source: &str) -> String {
+    default_name(&format!("{database}.{source}"))
+}
+
 /// Puts the two together.
 ///
 /// # Errors
@@ -375,6 +381,20 @@ mod tests {
             assert_eq!(check_name("slot", slot), Ok(()));
         }
         assert_eq!(default_name("shop"), "millrace_relay_shop");
+    }
+
+    #[test]
+    fn sources_have_slots_of_their_own_whatever_they_and_their_databases_are_called() {
+        let long = "d".repeat(63);
+        let longest = "s".repeat(crate::limits::SOURCE_NAME_BYTES_MAX);
+        let pairs = [("a_b", "c"), ("a", "b_c"), ("a.b", "c"), (&*long, &*longest), (&long, "s")];
+        let mut slots: std::collections::BTreeSet<String> =
+            pairs.iter().map(|(database, source)| source_name(database, source)).collect();
+        slots.insert(default_name("a_b_c"));
+        assert_eq!(slots.len(), pairs.len() + 1, "{slots:?}");
+        for slot in &slots {
+            assert_eq!(check_name("slot", slot), Ok(()));
+        }
     }
 
     #[test]

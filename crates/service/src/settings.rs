@@ -7,10 +7,12 @@
 mod kind;
 mod load;
 mod page;
+mod parts;
 
 pub use kind::Kind;
 pub use load::{Flag, Said, Values, load};
 pub use page::{example, page, reference};
+pub use parts::{Loaded, Parts, load_with_parts};
 
 /// One setting.
 #[derive(Clone, Debug)]

@@ -94,6 +94,19 @@ impl Relay {
         self.signal(Signal::TERM);
     }
 
+    /// SIGHUP: it reads its file again.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    /// What it has said so far.
+    ///
+    /// # Errors
+    /// Its log cannot be read.
+    pub fn words(&self) -> Result<String, Failure> {
+        Ok(std::fs::read_to_string(&self.log)?)
+    }
+
     /// SIGSTOP: it keeps its connections and says nothing.
     pub fn pause(&self) {
         self.signal(Signal::STOP);

@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
+use tracing::Instrument as _;
 
 use self::apart::Apart;
 use self::failures::Failures;
@@ -134,16 +135,15 @@ pub(super) async fn run_poll(
         config,
     });
     let mut tasks = JoinSet::new();
-    let helpers = [
-        tokio::spawn(monitor::watch_table(Arc::clone(&shared))),
-        tokio::spawn(monitor::listen(Arc::clone(&shared))),
-    ];
+    // They end with this function, however it ends.
+    let mut helpers = JoinSet::new();
+    helpers.spawn(monitor::watch_table(Arc::clone(&shared)).in_current_span());
+    helpers.spawn(monitor::listen(Arc::clone(&shared)).in_current_span());
     for number in 0..shared.config.workers {
-        tasks.spawn(worker::run(Arc::clone(&shared), number, stop.clone()));
+        let worker = worker::run(Arc::clone(&shared), number, stop.clone());
+        tasks.spawn(worker.in_current_span());
     }
-    let result = all_end(tasks).await;
-    helpers.iter().for_each(tokio::task::JoinHandle::abort);
-    result
+    all_end(tasks).await
 }
 
 /// How often it is looked whether a pooler is in between.

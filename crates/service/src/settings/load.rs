@@ -12,7 +12,7 @@ use super::{Kind, Setting};
 use crate::duration::duration;
 
 /// The settings of several tables.
-type Tables<'a> = &'a [&'static [Setting]];
+pub(super) type Tables<'a> = &'a [&'static [Setting]];
 
 /// A setting that the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,11 @@ impl Flag {
     pub fn named(setting: &'static Setting, text: String) -> Self {
         let place = format!("command line, --{}", setting.flag_name());
         Self { key: setting.key, text, place }
+    }
+
+    /// The setting.
+    pub(super) fn key(&self) -> &'static str {
+        self.key
     }
 
     /// What stands behind `--set`: KEY=VALUE.
@@ -59,10 +64,20 @@ pub struct Said<'a> {
 /// Reads the settings, and what is wrong with them, each problem with its place. What is wrong has its default.
 pub fn load(tables: Tables, said: Said) -> (Values, Vec<String>) {
     let mut problems = Vec::new();
-    let Values(mut found) = Values::defaults(tables);
-    if let Some((name, text)) = said.file {
-        read_file(tables, (name, text), &mut found, &mut problems);
+    let mut values = Values::defaults(tables);
+    let file = said.file.unwrap_or_default();
+    match parse(file) {
+        Ok(table) => read_table(tables, file, table, &mut values, &mut problems),
+        Err(problem) => problems.push(problem),
     }
+    read_variables_and_flags(tables, said, &mut values);
+    check(tables, &mut values, &mut problems);
+    (values, problems)
+}
+
+/// The environment wins over what was read before, and the command line over both.
+pub(super) fn read_variables_and_flags(tables: Tables, said: Said, values: &mut Values) {
+    let Values(found) = values;
     for setting in all(tables) {
         let Some(name) = setting.variable_name() else { continue };
         if let Some(text) = said.variables.get(&name) {
@@ -75,8 +90,12 @@ pub fn load(tables: Tables, said: Said) -> (Values, Vec<String>) {
             found.is(text.clone(), place.clone());
         }
     }
+}
+
+/// Judges what was said. What is wrong has its default from here on.
+pub(super) fn check(tables: Tables, values: &mut Values, problems: &mut Vec<String>) {
     for setting in all(tables) {
-        let found = found.get_mut(setting.key).expect("all settings have a place");
+        let found = values.0.get_mut(setting.key).expect("all settings have a place");
         let Some(text) = found.given.as_ref() else { continue };
         if setting.default == Some(text) {
             continue;
@@ -86,7 +105,6 @@ pub fn load(tables: Tables, said: Said) -> (Values, Vec<String>) {
             found.given = None;
         }
     }
-    (Values(found), problems)
 }
 
 fn all(tables: Tables) -> impl Iterator<Item = &'static Setting> {
@@ -100,23 +118,31 @@ fn known(tables: Tables, key: &str) -> Result<&'static Setting, String> {
     })
 }
 
-fn read_file(
+/// The file's line at an offset.
+fn line_of(text: &str, offset: usize) -> usize {
+    text[..offset.min(text.len())].matches('\n').count() + 1
+}
+
+/// The file as TOML; its name is for the problem.
+pub(super) fn parse<'a>((name, text): (&str, &'a str)) -> Result<DeTable<'a>, String> {
+    let parsed = DeTable::parse(text).map(toml::Spanned::into_inner);
+    parsed.map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        format!("{name}:{line}: {}", error.message())
+    })
+}
+
+/// Reads one table of a file.
+pub(super) fn read_table(
     tables: Tables,
     (name, text): (&str, &str),
-    found: &mut BTreeMap<&'static str, Found>,
+    table: DeTable,
+    values: &mut Values,
     problems: &mut Vec<String>,
 ) {
-    let line_of = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
-    let table = match DeTable::parse(text) {
-        Ok(table) => table.into_inner(),
-        Err(error) => {
-            let line = error.span().map_or(1, |span| line_of(span.start));
-            problems.push(format!("{name}:{line}: {}", error.message()));
-            return;
-        }
-    };
+    let Values(found) = values;
     for (key, value) in table {
-        let place = format!("{name}:{}", line_of(key.span().start));
+        let place = format!("{name}:{}", line_of(text, key.span().start));
         let setting = match known(tables, key.get_ref()) {
             Ok(setting) => setting,
             Err(why) => {
@@ -193,6 +219,25 @@ impl Values {
         let place = || "default".to_owned();
         let found = |setting| Found { setting, given: None, place: place() };
         Self(all(tables).map(|setting| (setting.key, found(setting))).collect())
+    }
+
+    /// The settings that somebody said.
+    pub(super) fn given_keys(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().filter(|(_, found)| found.given.is_some()).map(|(key, _)| *key)
+    }
+
+    /// As if nobody had said it.
+    pub(super) fn forget(&mut self, key: &str) {
+        if let Some(found) = self.0.get_mut(key) {
+            found.given = None;
+        }
+    }
+
+    /// Takes a setting as `from` has it, if both know it.
+    pub(super) fn take(&mut self, from: &Self, key: &str) {
+        if let Some((found, of_other)) = self.0.get_mut(key).zip(from.0.get(key)) {
+            found.clone_from(of_other);
+        }
     }
 
     fn found(&self, key: &str) -> &Found {

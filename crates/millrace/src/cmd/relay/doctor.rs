@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use relay::admin::Grade;
 
 use super::options::{File, Options};
-use super::session::{say, with};
+use super::session::{heading, say, with_each, with_name};
 
 /// Check the outbox and its database: what is wrong, and what you can do
 #[derive(clap::Args)]
@@ -29,15 +29,18 @@ pub(crate) struct Args {
 
 /// Examines and tells.
 pub(crate) fn run(args: Args) -> ExitCode {
-    with(&args.options, &args.file, async |session, config| {
+    with_each(&args.options, &args.file, async |session, config, name| {
         let report = session.examine(&config).await.map_err(|error| error.to_string())?;
         if args.json {
             let line = serde_json::json!({ "grade": report.grade(), "findings": report.findings });
-            say(&line.to_string());
+            say(&name.map_or_else(|| line.to_string(), |name| with_name(line.clone(), name)));
         } else {
+            if let Some(name) = name {
+                say(&heading(name));
+            }
             say(&report.to_string());
         }
         let bad = if args.strict { Grade::Warn } else { Grade::Fail };
-        Ok(if report.grade() >= bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(u8::from(report.grade() >= bad))
     })
 }

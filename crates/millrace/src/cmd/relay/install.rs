@@ -6,7 +6,7 @@ use relay::admin::Grade;
 use relay::admin::install::{Every, Partitions, Wanted};
 
 use super::options::{File, Options};
-use super::session::{remark, say, with};
+use super::session::{heading, remark, say, with_each};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,8 +59,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
         };
         Partitions { every, ahead: args.ahead.unwrap_or(usual) }
     });
-    with(&args.options, &args.file, async |session, config| {
-        let wanted = Wanted { config, partitions, grant_to: args.grant_to };
+    with_each(&args.options, &args.file, async |session, config, name| {
+        if let Some(name) = name {
+            let mark = if args.print { "-- " } else { "" };
+            say(&format!("{mark}{}", heading(name)));
+        }
+        let wanted = Wanted { config, partitions, grant_to: args.grant_to.clone() };
         let plan = session.plan(&wanted).await.map_err(|error| error.to_string())?;
         let is_wrong = plan.report.grade() == Grade::Fail;
         if args.print {
@@ -70,14 +74,14 @@ pub(crate) fn run(args: Args) -> ExitCode {
                     remark(&format!("-- {}: {}", finding.grade, finding.what));
                 },
             );
-            return Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+            return Ok(u8::from(is_wrong));
         }
         if !plan.report.findings.is_empty() {
             say(&plan.report.to_string());
         }
         if is_wrong {
             remark("Nothing was changed: repair the failures above first.");
-            return Ok(ExitCode::FAILURE);
+            return Ok(1);
         }
         let told = |step: &relay::admin::install::Step| {
             let first = step.sql.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
@@ -88,6 +92,6 @@ pub(crate) fn run(args: Args) -> ExitCode {
             format!("{error}\nRun `millrace relay install` again to do the rest")
         })?;
         say(if plan.steps.is_empty() { "Nothing was missing." } else { "Done." });
-        Ok(ExitCode::SUCCESS)
+        Ok(0)
     })
 }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Url;
+use relay::{SOURCES, Sources};
 use service::io::http::Orders;
 use service::settings;
 use service::settings::Kind::{Any, Choice, Judged, Switch, Time};
-use service::settings::{Flag, Said, Setting, Values};
+use service::settings::{Flag, Loaded, Said, Setting, Values, load_with_parts};
 
 use crate::cmd::flags::{Flags, Tables};
 use crate::cmd::log;
@@ -72,20 +73,55 @@ impl Tables for Run {
 /// Options of a command beside `run`.
 pub(crate) type Options = Flags<Every>;
 
-/// The configuration file's flag.
+/// The configuration file's flags.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct File {
-    /// Configuration file (TOML): it may hold any other option, with `_` for `-`
+    /// Configuration file (TOML): it may hold any other option, with `_` for `-`, and several sources, as [sources.NAME]
     #[arg(long, value_name = "FILE", env = "MILLRACE_RELAY_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+    /// Of the sources that the file names, this one alone
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
 }
 
-/// Everything that a running relay needs, and the settings that it is made of.
+/// What a relay is to drain.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// One table, without a name.
+    One(Box<relay::Config>),
+    /// The sources that the file names.
+    Several(Sources),
+}
+
+/// What a command that works on one table needs.
+///
+/// # Errors
+/// All that is wrong, each in a sentence; or there are several sources.
+pub(crate) fn config(flags: &[Flag], file: &File) -> Result<relay::Config, Vec<String>> {
+    match wanted(flags, file)?.0 {
+        Wanted::One(config) => Ok(*config),
+        Wanted::Several(sources) => {
+            let names: Vec<&str> = sources.keys().map(String::as_str).collect();
+            let mut configs = sources.values();
+            match (configs.next(), configs.next()) {
+                (Some(config), None) => Ok(config.clone()),
+                _ => Err(vec![format!(
+                    "the file has several sources, and this command works on one: name it with --only. The sources \
+                     are: {}",
+                    names.join(", ")
+                )]),
+            }
+        }
+    }
+}
+
+/// Everything that a running relay needs, and the settings of its process.
 ///
 /// # Errors
 /// All that is wrong, each in a sentence.
-pub(crate) fn config(flags: &[Flag], file: &File) -> Result<(relay::Config, Values), Vec<String>> {
+pub(crate) fn wanted(flags: &[Flag], file: &File) -> Result<(Wanted, Values), Vec<String>> {
     let mut problems = Vec::new();
+    let only = file.only.as_deref();
     let file = file.config.as_ref().and_then(|path| {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path);
@@ -96,7 +132,7 @@ pub(crate) fn config(flags: &[Flag], file: &File) -> Result<(relay::Config, Valu
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
         .collect();
     let file = file.as_ref().map(|(name, text)| (&**name, &**text));
-    let read = read(Said { file, variables: &variables, flags });
+    let read = read(Said { file, variables: &variables, flags }, only);
     match read {
         Ok(read) if problems.is_empty() => Ok(read),
         Ok(_) => Err(problems),
@@ -104,8 +140,62 @@ pub(crate) fn config(flags: &[Flag], file: &File) -> Result<(relay::Config, Valu
     }
 }
 
-fn read(said: Said) -> Result<(relay::Config, Values), Vec<String>> {
-    let (values, mut problems) = settings::load(Run::SHOWN, said);
+fn read(said: Said, only: Option<&str>) -> Result<(Wanted, Values), Vec<String>> {
+    let Loaded { whole, parts, mut problems } = load_with_parts(Run::SHOWN, &SOURCES, said);
+    let wanted = match parts {
+        None => {
+            if let Some(name) = only {
+                problems.push(format!("--only {name}: the configuration file names no sources"));
+            }
+            one(&whole, &whole, &mut problems).map(|config| Wanted::One(Box::new(config)))
+        }
+        Some(parts) => {
+            let sources = several(&parts, &whole, &mut problems);
+            pick(sources, only, &mut problems).map(Wanted::Several)
+        }
+    };
+    match wanted {
+        Some(wanted) if problems.is_empty() => Ok((wanted, whole)),
+        Some(_) | None => Err(problems),
+    }
+}
+
+/// The sources, without those that something is wrong with.
+fn several(
+    parts: &BTreeMap<String, Values>,
+    whole: &Values,
+    problems: &mut Vec<String>,
+) -> Sources {
+    let mut sources = Sources::new();
+    for (name, values) in parts {
+        let mut own = Vec::new();
+        let config = one(values, whole, &mut own);
+        problems.extend(own.into_iter().map(|why| format!("sources.{name}: {why}")));
+        if let Some(config) = config {
+            sources.insert(name.clone(), config.named(name, values));
+        }
+    }
+    problems.extend(relay::clashes(&sources));
+    sources
+}
+
+fn pick(mut sources: Sources, only: Option<&str>, problems: &mut Vec<String>) -> Option<Sources> {
+    let Some(name) = only else { return Some(sources) };
+    let names: Vec<&str> = sources.keys().map(String::as_str).collect();
+    if !sources.contains_key(name) {
+        problems.push(format!(
+            "--only {name}: the file has no such source. The sources are: {}",
+            names.join(", ")
+        ));
+        return None;
+    }
+    sources.retain(|other, _| other == name);
+    Some(sources)
+}
+
+/// One relay, or one source of it. `whole` has what all sources share.
+fn one(values: &Values, whole: &Values, problems: &mut Vec<String>) -> Option<relay::Config> {
+    let before = problems.len();
     let mut given = |key, file_key| {
         let file = values.given(file_key).map(PathBuf::from);
         let url = secret(values.given(key), file.as_deref());
@@ -128,15 +218,10 @@ fn read(said: Said) -> Result<(relay::Config, Values), Vec<String>> {
     let broker = broker.unwrap_or_else(|()| {
         Values::defaults(Run::SHOWN).words("url").parse().expect("the default is a URL")
     });
-    let config = relay::Config::read(&values, database.unwrap_or_default(), broker);
-    let config = config.map_err(|more| problems.extend(more));
-    match config {
-        Ok(config) if problems.is_empty() => {
-            let no_confirms = values.is_on("unsafe_no_confirms");
-            Ok((relay::Config { no_confirms, ..config }, values))
-        }
-        Ok(_) | Err(()) => Err(problems),
-    }
+    let config = relay::Config::read(values, database.unwrap_or_default(), broker);
+    let config = config.map_err(|more| problems.extend(more)).ok()?;
+    let no_confirms = whole.is_on("unsafe_no_confirms");
+    (problems.len() == before).then_some(relay::Config { no_confirms, ..config })
 }
 
 /// A URL, or what stands in the file that is named instead.
@@ -167,7 +252,70 @@ mod tests {
         };
         let flags: Vec<Flag> = flags.iter().map(flag).collect();
         let said = Said { file: Some(("r.toml", file)), variables: &variables, flags: &flags };
-        super::read(said).map(|(config, _)| config)
+        super::read(said, None).map(|(wanted, _)| match wanted {
+            Wanted::One(config) => *config,
+            Wanted::Several(sources) => panic!("there is one: {sources:?}"),
+        })
+    }
+
+    /// The sources that a file names.
+    fn sources(file: &str, only: Option<&str>) -> Result<Sources, Vec<String>> {
+        let variables = BTreeMap::from([("DATABASE_URL".into(), "postgres://env/d".into())]);
+        let said = Said { file: Some(("r.toml", file)), variables: &variables, flags: &[] };
+        super::read(said, only).map(|(wanted, _)| match wanted {
+            Wanted::One(config) => panic!("it has sources: {config:?}"),
+            Wanted::Several(sources) => sources,
+        })
+    }
+
+    #[test]
+    fn the_top_of_the_file_has_the_defaults_of_its_sources() {
+        let file = "workers = 2\n[sources.orders]\ntable = \"o\"\n[sources.invoices]\nworkers = 3\n\
+                    database = \"mysql://h/i\"\n[sources.log]\nsource = \"wal\"\ntable = \"l\"\n";
+        let all = sources(file, None).expect("it is right");
+        let orders = &all["orders"];
+        assert_eq!((orders.workers, &*orders.database), (2, "postgres://env/d"));
+        assert_eq!(orders.source_name.as_deref(), Some("orders"));
+        let invoices = &all["invoices"];
+        assert_eq!((invoices.workers, &*invoices.database), (3, "mysql://h/i"));
+        let relay::Source::Wal { publication, .. } = &all["log"].source else { panic!("the log") };
+        assert_eq!((&**publication, all["log"].has_default_slot), ("millrace_relay_log", true));
+        let one = sources(file, Some("log")).expect("it is right");
+        assert_eq!(one.keys().collect::<Vec<_>>(), ["log"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_source_is_told_with_its_name() {
+        let file = "[sources.a]\nworkers = 0\n[sources.b]\norder = \"key\"\n[sources.c]\nmetrics = \"x\"\n\
+                    [sources.d]\n[sources.e]\n";
+        let problems = sources(file, None).expect_err("much is wrong").join("\n");
+        for words in [
+            "sources.a: r.toml:2: workers is \"0\"",
+            "sources.b: order is key, but no key column is named",
+            "sources.c: r.toml:6: there is no setting metrics",
+            "sources.d and sources.e both have the table outbox_messages",
+        ] {
+            assert!(problems.contains(words), "{words} is not in {problems}");
+        }
+        let unknown = sources("[sources.a]\n", Some("b")).expect_err("no such source").join("\n");
+        assert!(
+            unknown.contains("--only b") && unknown.ends_with("The sources are: a"),
+            "{unknown}"
+        );
+        let none =
+            super::read(Said { file: None, variables: &BTreeMap::new(), flags: &[] }, Some("b"));
+        assert!(none.expect_err("no sources").join("\n").contains("names no sources"));
+    }
+
+    #[test]
+    fn a_relay_has_256_sources_at_most() {
+        let of = |count: usize| {
+            let one = |at| format!("[sources.s{at}]\ntable = \"t{at}\"\n");
+            (0..count).map(one).collect::<String>()
+        };
+        assert_eq!(sources(&of(256), None).expect("it is right").len(), 256);
+        let problems = sources(&of(257), None).expect_err("too many");
+        assert!(problems.len() == 1 && problems[0].contains("1 to 256"), "{problems:?}");
     }
 
     #[test]

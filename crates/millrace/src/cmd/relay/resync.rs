@@ -40,7 +40,7 @@ pub(crate) struct Args {
 /// Runs until the table is published, or a signal.
 pub(crate) fn run(args: Args) -> ExitCode {
     let config = match options::config(&args.options.given, &args.file) {
-        Ok((config, _)) => config,
+        Ok(config) => config,
         Err(problems) => {
             return screen::fail(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
         }

@@ -1,16 +1,20 @@
 //! `millrace relay run`: drains until it is told to stop.
 #![allow(clippy::disallowed_methods, reason = "starts the relay and its screen")]
 
+mod several;
+
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use relay::{Metrics, Source};
-use service::io::http::{Orders, serve, serve_with_orders};
+use service::io::http::{Orders, Watched, serve, serve_with_orders};
 use service::io::pauses::Pauses;
 use service::io::screen::show;
 use service::settings::Values;
 use tokio::sync::watch;
 
-use super::options::{self, File, Run};
+use self::several::Rereading;
+use super::options::{self, File, Run, Wanted};
 use super::screen::{self, Screen};
 use crate::cmd::flags::Flags;
 use crate::cmd::log::{self, LogFormat};
@@ -42,7 +46,7 @@ pub(crate) struct Args {
 
 /// Runs until a signal, or until it cannot go on.
 pub(crate) fn run(args: Args) -> ExitCode {
-    let (config, values) = match options::config(&args.flags.given, &args.file) {
+    let (wanted, values) = match options::wanted(&args.flags.given, &args.file) {
         Ok(read) => read,
         Err(problems) => {
             return screen::fail(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
@@ -56,7 +60,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         _ => LogFormat::Text,
     };
     log::begin(&values.words("log"), format);
-    if config.no_confirms {
+    if values.is_on("unsafe_no_confirms") {
         tracing::warn!(
             "--unsafe-no-confirms: the relay marks rows before the broker confirms their messages; a crash of the \
              broker, or a lost connection, LOSES messages"
@@ -64,7 +68,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(drain(config, &values)),
+        Ok(runtime) => runtime.block_on(async {
+            match wanted {
+                Wanted::One(config) => drain(*config, &values).await,
+                Wanted::Several(sources) => {
+                    let file = Rereading { flags: args.flags.given, file: args.file };
+                    several::drain(sources, file, &values).await
+                }
+            }
+        }),
         Err(error) => Err(relay::Error::setup(format!("cannot start: {error}"))),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };
@@ -77,25 +89,45 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Error> {
-    let (metrics, pauses) = (Metrics::default(), Pauses::default());
+/// Serves the metrics, and takes orders, where it is set so. `parts` can rest by themselves.
+async fn serve_watched<T: Watched>(
+    values: &Values,
+    watched: T,
+    pauses: &Pauses,
+    parts: Option<watch::Receiver<BTreeMap<String, Pauses>>>,
+) -> Result<(), relay::Error> {
     let secret = options::orders_secret(values).map_err(relay::Error::setup)?;
-    if let Some(address) = values.text("metrics") {
-        let listener = service::io::http::bind(address).await;
-        let listener = listener
-            .map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
-        let served = metrics.clone();
-        match secret.map(|secret| Orders::new(&secret, pauses.clone())) {
-            Some(orders) => tokio::spawn(serve_with_orders(listener, served, orders)),
-            None => tokio::spawn(serve(listener, served)),
-        };
-    }
-    let stopped = service::io::stop::on_signals(
+    let Some(address) = values.text("metrics") else { return Ok(()) };
+    let listener = service::io::http::bind(address).await;
+    let listener =
+        listener.map_err(|error| relay::Error::setup(format!("--metrics {address}: {error}")))?;
+    let orders = secret.map(|secret| Orders::new(&secret, pauses.clone()));
+    match (orders, parts) {
+        (None, _) => tokio::spawn(serve(listener, watched)),
+        (Some(orders), None) => tokio::spawn(serve_with_orders(listener, watched, orders)),
+        (Some(orders), Some(parts)) => {
+            let orders = orders.with_changing_parts(parts);
+            tokio::spawn(serve_with_orders(listener, watched, orders))
+        }
+    };
+    Ok(())
+}
+
+fn stops() -> watch::Receiver<bool> {
+    service::io::stop::on_signals(
         "the relay first waits for confirms, and marks the rows that it has \
          published",
-    );
+    )
+}
+
+async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Error> {
+    let (metrics, pauses) = (Metrics::default(), Pauses::default());
+    serve_watched(values, metrics.clone(), &pauses, None).await?;
+    let stopped = stops();
     let every = values.text("report_every").map(|_| values.time("report_every"));
-    let screen = tokio::spawn(show(Screen::new(metrics.clone()), every, values.is_on("json")));
+    let shown = metrics.clone();
+    let screen = Screen::new(move || shown.total());
+    let screen = tokio::spawn(show(screen, every, values.is_on("json")));
     tracing::info!(
         table = %config.mapping.table,
         broker = %config.broker,
@@ -109,12 +141,7 @@ async fn drain(config: relay::Config, values: &Values) -> Result<(), relay::Erro
     let work = async |end: watch::Receiver<bool>| {
         metrics.paused.set(0);
         let (config, served) = (config.clone(), metrics.clone());
-        let ended = match config.source {
-            Source::Poll => relay::io::run_poll(config, served, end).await,
-            Source::Wal { .. } | Source::Messages { .. } => {
-                relay::io::run_slot(config, served, end).await
-            }
-        };
+        let ended = relay::io::run(config, served, end).await;
         metrics.paused.set(pauses.is_wanted().into());
         ended
     };

@@ -3,25 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use relay::{Metrics, Step};
+use relay::{Step, Total};
 use serde_json::json;
 use service::io::screen::Shown;
 
 use crate::cmd::terminal;
-
-/// Counters at one moment.
-#[derive(Clone, Debug, Default)]
-struct Sample {
-    confirmed: u64,
-    steps: [(u64, u64); 4],
-}
-
-impl Sample {
-    fn of(metrics: &Metrics) -> Self {
-        let steps = metrics.step_sums.each_ref().map(|(sum, count)| (sum.get(), count.get()));
-        Self { confirmed: metrics.confirmed.get(), steps }
-    }
-}
 
 /// What happened between two samples.
 struct Report {
@@ -31,18 +17,19 @@ struct Report {
 }
 
 impl Report {
-    fn between(before: &Sample, after: &Sample, time: Duration) -> Self {
+    fn between(before: &Total, after: &Total, time: Duration) -> Self {
         let mut steps = [None; 4];
         for (at, step) in steps.iter_mut().enumerate() {
-            let (sum, count) =
-                (after.steps[at].0 - before.steps[at].0, after.steps[at].1 - before.steps[at].1);
+            // A source that is gone takes its counts with it.
+            let sum = after.steps[at].0.saturating_sub(before.steps[at].0);
+            let count = after.steps[at].1.saturating_sub(before.steps[at].1);
             *step = (count > 0).then(|| sum as f64 / count as f64 / 1e6);
         }
-        let confirmed = (after.confirmed - before.confirmed) as f64;
+        let confirmed = after.confirmed.saturating_sub(before.confirmed) as f64;
         Self { rate: confirmed / time.as_secs_f64().max(1e-9), steps }
     }
 
-    fn line(&self, metrics: &Metrics) -> String {
+    fn line(&self, now: &Total) -> String {
         let steps: Vec<String> = Step::ALL
             .iter()
             .zip(&self.steps)
@@ -51,11 +38,11 @@ impl Report {
         let mut line = format!(
             "{:.0} rows/s, {} confirmed, backlog {}, oldest {:.1} s",
             self.rate,
-            metrics.confirmed.get(),
-            backlog(metrics),
-            metrics.oldest_age.get()
+            now.confirmed,
+            backlog(now),
+            now.oldest_age
         );
-        for (what, count) in [("waiting", metrics.parked.get()), ("dead", metrics.dead_now.get())] {
+        for (what, count) in [("waiting", now.parked), ("dead", now.dead)] {
             if count > 0 {
                 line += &format!(", {count} {what}");
             }
@@ -63,16 +50,16 @@ impl Report {
         if !steps.is_empty() {
             line += &format!("; a batch: {}", steps.join(", "));
         }
-        if let Some(problem) = metrics.problem() {
+        if let Some(problem) = &now.problem {
             line += &format!("; {problem}");
         }
-        if let Some(failure) = metrics.last_failure() {
+        if let Some(failure) = &now.last_failure {
             line += &format!("; last failure: {failure}");
         }
         line
     }
 
-    fn json(&self, metrics: &Metrics) -> String {
+    fn json(&self, now: &Total) -> String {
         let steps: serde_json::Map<String, serde_json::Value> = Step::ALL
             .iter()
             .zip(&self.steps)
@@ -80,21 +67,21 @@ impl Report {
             .collect();
         json!({
             "rows_per_s": self.rate,
-            "confirmed": metrics.confirmed.get(),
-            "backlog": metrics.backlog.get(),
-            "oldest_s": metrics.oldest_age.get(),
-            "waiting": metrics.parked.get(),
-            "dead": metrics.dead_now.get(),
+            "confirmed": now.confirmed,
+            "backlog": now.backlog,
+            "oldest_s": now.oldest_age,
+            "waiting": now.parked,
+            "dead": now.dead,
             "batch": steps,
-            "problem": metrics.problem(),
-            "last_failure": metrics.last_failure(),
+            "problem": &now.problem,
+            "last_failure": &now.last_failure,
         })
         .to_string()
     }
 }
 
-fn backlog(metrics: &Metrics) -> String {
-    match metrics.backlog.get() {
+fn backlog(now: &Total) -> String {
+    match now.backlog {
         100_000.. => "100,000 or more".into(),
         count => count.to_string(),
     }
@@ -102,30 +89,33 @@ fn backlog(metrics: &Metrics) -> String {
 
 /// What is shown while a relay runs.
 pub(super) struct Screen {
-    metrics: Metrics,
-    before: Sample,
+    total: Box<dyn Fn() -> Total + Send>,
+    before: Total,
 }
 
 impl Screen {
-    pub(super) fn new(metrics: Metrics) -> Self {
-        Self { before: Sample::of(&metrics), metrics }
+    /// `total` says how it stands.
+    pub(super) fn new(total: impl Fn() -> Total + Send + 'static) -> Self {
+        Self { before: total(), total: Box::new(total) }
     }
 
-    fn report(&mut self, since: Duration) -> Report {
-        let now = Sample::of(&self.metrics);
+    fn report(&mut self, since: Duration) -> (Report, Total) {
+        let now = (self.total)();
         let report = Report::between(&self.before, &now, since);
-        self.before = now;
-        report
+        self.before = now.clone();
+        (report, now)
     }
 }
 
 impl Shown for Screen {
     fn line(&mut self, since: Duration) -> String {
-        self.report(since).line(&self.metrics)
+        let (report, now) = self.report(since);
+        report.line(&now)
     }
 
     fn json(&mut self, since: Duration) -> String {
-        self.report(since).json(&self.metrics)
+        let (report, now) = self.report(since);
+        report.json(&now)
     }
 }
 

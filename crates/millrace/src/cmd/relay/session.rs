@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use relay::io::admin::Session;
 
-use super::options::{File, Options, config};
+use super::options::{File, Options, Wanted, config, wanted};
 use super::screen;
 use crate::cmd::terminal;
 
@@ -21,21 +21,70 @@ pub(super) fn with(
     work: impl AsyncFnOnce(&Session, relay::Config) -> Result<ExitCode, String>,
 ) -> ExitCode {
     let config = match config(&options.given, file) {
-        Ok((config, _)) => config,
-        Err(problems) => {
-            return unable(&format!("The settings are wrong:\n  {}", problems.join("\n  ")));
-        }
+        Ok(config) => config,
+        Err(problems) => return wrong(&problems),
     };
+    run(async {
+        let mut config = config;
+        let session = Session::open(&mut config, NAME).await.map_err(|error| error.to_string())?;
+        work(&session, config).await
+    })
+}
+
+/// The same for each source that the file names, one after the other: `work` is given the name. The exit code is the
+/// highest. One that cannot be done does not keep the others from it.
+pub(super) fn with_each(
+    options: &Options,
+    file: &File,
+    work: impl AsyncFn(&Session, relay::Config, Option<&str>) -> Result<u8, String>,
+) -> ExitCode {
+    let wanted = match wanted(&options.given, file) {
+        Ok((wanted, _)) => wanted,
+        Err(problems) => return wrong(&problems),
+    };
+    let once = async |config: relay::Config, name: Option<&str>| {
+        let mut config = config;
+        let session = Session::open(&mut config, NAME).await.map_err(|error| error.to_string())?;
+        work(&session, config, name).await
+    };
+    run(async {
+        let sources = match wanted {
+            Wanted::One(config) => return once(*config, None).await.map(ExitCode::from),
+            Wanted::Several(sources) => sources,
+        };
+        let mut worst = 0;
+        for (name, config) in sources {
+            let code = once(config, Some(&name)).await.unwrap_or_else(|why| {
+                screen::fail(&format!("source {name}: {why}"));
+                EXIT_UNABLE
+            });
+            worst = worst.max(code);
+        }
+        Ok(ExitCode::from(worst))
+    })
+}
+
+fn run(work: impl Future<Output = Result<ExitCode, String>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return unable(&format!("cannot start: {error}")),
     };
-    let result = runtime.block_on(async {
-        let mut config = config;
-        let session = Session::open(&mut config, NAME).await.map_err(|error| error.to_string())?;
-        work(&session, config).await
-    });
-    result.unwrap_or_else(|why| unable(&why))
+    runtime.block_on(work).unwrap_or_else(|why| unable(&why))
+}
+
+fn wrong(problems: &[String]) -> ExitCode {
+    unable(&format!("The settings are wrong:\n  {}", problems.join("\n  ")))
+}
+
+/// What stands above a source's answer.
+pub(super) fn heading(name: &str) -> String {
+    format!("Source {name}:")
+}
+
+/// The JSON of an answer, with the name of its source.
+pub(super) fn with_name(mut answer: serde_json::Value, name: &str) -> String {
+    answer["source_name"] = name.into();
+    answer.to_string()
 }
 
 fn unable(why: &str) -> ExitCode {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use relay::admin::status::Status;
 
 use super::options::{File, Options};
-use super::session::{say, with};
+use super::session::{heading, say, with_each, with_name};
 
 /// Cursor home, and everything below it cleared.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -31,7 +31,10 @@ pub(crate) struct Args {
 /// Looks once, or until it is stopped.
 pub(crate) fn run(args: Args) -> ExitCode {
     let is_terminal = std::io::stdout().is_terminal() && !args.json;
-    with(&args.options, &args.file, async |session, config| {
+    with_each(&args.options, &args.file, async |session, config, name| {
+        if name.is_some() && args.file.only.is_none() && args.watch.is_some() {
+            return Err("--watch shows one source: name it with --only".into());
+        }
         let mut before: Option<(Status, Instant)> = None;
         loop {
             let mut status = session.look(&config).await.map_err(|error| error.to_string())?;
@@ -39,13 +42,21 @@ pub(crate) fn run(args: Args) -> ExitCode {
             if let Some((before, at)) = &before {
                 status.since(before, (now - *at).as_secs_f64());
             }
-            let text = match args.json {
-                true => serde_json::to_string(&status).map_err(|error| error.to_string())?,
-                false => status.to_string(),
+            let text = match (args.json, name) {
+                (true, None) => {
+                    serde_json::to_string(&status).map_err(|error| error.to_string())?
+                }
+                (true, Some(name)) => {
+                    let status =
+                        serde_json::to_value(&status).map_err(|error| error.to_string())?;
+                    with_name(status, name)
+                }
+                (false, None) => status.to_string(),
+                (false, Some(name)) => format!("{}\n{status}", heading(name)),
             };
             let clear = if is_terminal && args.watch.is_some() { CLEAR } else { "" };
             say(&format!("{clear}{text}"));
-            let Some(every) = args.watch else { return Ok(ExitCode::SUCCESS) };
+            let Some(every) = args.watch else { return Ok(0) };
             before = Some((status, now));
             tokio::time::sleep(every.max(Duration::from_millis(100))).await;
         }

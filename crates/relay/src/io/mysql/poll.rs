@@ -7,6 +7,7 @@ use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::connection::{Database, database, params, words};
 use super::shared::Shared;
@@ -59,13 +60,14 @@ pub(in crate::io) async fn run_poll(
         config,
     });
     let mut tasks = JoinSet::new();
-    let watcher = tokio::spawn(monitor::watch_table(Arc::clone(&shared)));
+    // It ends with this function, however it ends.
+    let mut watcher = JoinSet::new();
+    watcher.spawn(monitor::watch_table(Arc::clone(&shared)).in_current_span());
     for number in 0..shared.config.workers {
-        tasks.spawn(worker::run(Arc::clone(&shared), number, stop.clone()));
+        let worker = worker::run(Arc::clone(&shared), number, stop.clone());
+        tasks.spawn(worker.in_current_span());
     }
-    let result = all_end(tasks).await;
-    watcher.abort();
-    result
+    all_end(tasks).await
 }
 
 fn warn_without_index(config: &Config, shape: &Shape) {

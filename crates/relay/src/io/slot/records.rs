@@ -57,13 +57,15 @@ pub(super) async fn name_slot(client: &Client, config: &mut Config) -> Result<()
     if !config.has_default_slot {
         return Ok(());
     }
+    let source_name = config.source_name.as_deref();
     let failed = |error: tokio_postgres::Error| database("looking for the slot", &error);
     let sql = "SELECT current_database()::text, EXISTS (SELECT FROM pg_replication_slots \
                  WHERE slot_name = $1 AND database = current_database())";
     let row = client.query_one(sql, &[&slot::OLD_DEFAULT]).await.map_err(failed)?;
-    let mut is_old: bool = row.get(1);
+    // What a relay without names has made is not taken by a source with one.
+    let mut is_old = source_name.is_none() && row.get::<_, bool>(1);
     let name: String = row.get(0);
-    if !is_old {
+    if source_name.is_none() && !is_old {
         let sql = "SELECT FROM millrace.relay_slots WHERE slot = $1";
         match client.query_opt(sql, &[&slot::OLD_DEFAULT]).await {
             Ok(row) => is_old = row.is_some(),
@@ -75,7 +77,11 @@ pub(super) async fn name_slot(client: &Client, config: &mut Config) -> Result<()
             Err(error) => return Err(failed(error)),
         }
     }
-    *slot = if is_old { slot::OLD_DEFAULT.into() } else { slot::default_name(&name) };
+    *slot = match source_name {
+        Some(source) => slot::source_name(&name, source),
+        None if is_old => slot::OLD_DEFAULT.into(),
+        None => slot::default_name(&name),
+    };
     config.has_default_slot = false;
     Ok(())
 }

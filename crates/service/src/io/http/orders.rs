@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -12,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::put;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use super::Peer;
 use crate::io::pauses::{Pause, Pauses};
@@ -27,7 +27,7 @@ const BY_BYTES_MAX: usize = 255;
 pub struct Orders {
     pauses: Pauses,
     /// What can rest by itself, by its name.
-    parts: Arc<BTreeMap<String, Pauses>>,
+    parts: watch::Receiver<BTreeMap<String, Pauses>>,
     /// Of the secret: a comparison of hashes tells nobody how much of a guess is right.
     hash: [u8; 32],
 }
@@ -48,13 +48,20 @@ impl Orders {
 
     /// Whoever shows this secret orders a pause.
     pub fn new(secret: &str, pauses: Pauses) -> Self {
-        Self { pauses, parts: Arc::default(), hash: Sha256::digest(secret).into() }
+        let parts = watch::channel(BTreeMap::new()).1;
+        Self { pauses, parts, hash: Sha256::digest(secret).into() }
     }
 
     /// The same, and each of these parts can rest by itself.
     #[must_use]
     pub fn with_parts(self, parts: BTreeMap<String, Pauses>) -> Self {
-        Self { parts: Arc::new(parts), ..self }
+        self.with_changing_parts(watch::channel(parts).1)
+    }
+
+    /// The same with parts that come and go.
+    #[must_use]
+    pub fn with_changing_parts(self, parts: watch::Receiver<BTreeMap<String, Pauses>>) -> Self {
+        Self { parts, ..self }
     }
 
     fn is_known(&self, headers: &HeaderMap) -> bool {
@@ -68,7 +75,10 @@ impl Orders {
         if !self.is_known(headers) {
             return (StatusCode::UNAUTHORIZED, "the secret is wrong\n").into_response();
         }
-        let found = part.map_or(Some(&self.pauses), |part| self.parts.get(part));
+        let found = match part {
+            None => Some(self.pauses.clone()),
+            Some(part) => self.parts.borrow().get(part).cloned(),
+        };
         let Some(pauses) = found else {
             let why = json!({ "error": "nothing of this name can be paused by itself" });
             return as_json(StatusCode::NOT_FOUND, &why);
