@@ -15,8 +15,8 @@ mod postgres;
 mod slot;
 mod table;
 
-pub use drain::run_poll;
+pub use drain::{resync, run_poll, run_slot};
 pub use inbox::{run_inbox, watch_queue};
 pub use postgres::{Database, connect};
-pub use slot::{Resynced, Since, name_slot, resync, run_slot};
+pub use slot::{Resynced, Since, name_slot};
 pub use table::{find_table, prepare_companion};
