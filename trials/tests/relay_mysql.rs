@@ -8,144 +8,24 @@
     reason = "a test of the whole: it starts processes, and waits for them"
 )]
 
+#[path = "support/mariadb.rs"]
+mod stage;
 #[path = "support/relay.rs"]
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use lapin::options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
-use lapin::{Connection, ConnectionProperties};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use stage::{QUEUE, Stage};
 use support::{done, millrace};
-use tokio::runtime::Runtime;
-use trials::chaos::broker::{Broker, Kind, START_MAX};
-use trials::mariadb::MariaDb;
+use trials::chaos::broker::START_MAX;
 use trials::relay::process::Relay;
-use trials::relay::stage::broker_in;
 
-/// Longer than anything here takes.
-const TIMEOUT: Duration = Duration::from_secs(120);
 const WRITERS: u32 = 4;
 const TRANSACTIONS: u32 = 60;
 const KEYS: u32 = 5;
-const QUEUE: &str = "orders";
-
-/// A database, a broker with a queue, and clients.
-struct Stage {
-    database: MariaDb,
-    broker: Broker,
-    runtime: Runtime,
-    dir: PathBuf,
-}
-
-impl Stage {
-    /// None where MariaDB is not installed, which is said.
-    fn start(name: &str) -> Option<Self> {
-        Self::start_with(name, &[])
-    }
-
-    fn start_with(name: &str, options: &[String]) -> Option<Self> {
-        let Some(database) = MariaDb::start_with(options).unwrap() else {
-            println!("skipped: there is no MariaDB: install it with `cargo xtask setup`");
-            return None;
-        };
-        let dir = support::dir().join(format!("mysql-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut broker = done(broker_in(Kind::Millrace, millrace(), &dir, name, &[]));
-        done(broker.start());
-        done(broker.wait_ready(START_MAX));
-        let stage = Self { database, broker, runtime: Runtime::new().unwrap(), dir };
-        stage.declare(QUEUE);
-        Some(stage)
-    }
-
-    fn amqp(&self) -> String {
-        format!("amqp://guest:guest@{}/%2f?heartbeat=5", self.broker.setup.address())
-    }
-
-    fn words(&self, command: &str, more: &[&str]) -> Vec<String> {
-        let (database, url) = (self.database.url_of("shop"), self.amqp());
-        let words = ["relay", command, "--database", &database, "--url", &url];
-        words.into_iter().chain(more.iter().copied()).map(str::to_owned).collect()
-    }
-
-    fn relay(&self, more: &[&str]) -> Relay {
-        let words = self.words("run", more);
-        let mut relay = done(Relay::start(millrace(), &words, &self.dir.join("relay.txt")));
-        done(relay.wait_open());
-        relay
-    }
-
-    /// What a command of the relay says; `code`: how it has to end.
-    fn told(&self, command: &str, more: &[&str], code: i32) -> String {
-        let output = Command::new(millrace()).args(self.words(command, more)).output().unwrap();
-        let told = [&output.stdout[..], &output.stderr[..]].concat();
-        let told = String::from_utf8_lossy(&told).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{command} {more:?}: {told}");
-        told
-    }
-
-    fn sql(&self, sql: &str) -> String {
-        self.database.sql("shop", sql).unwrap()
-    }
-
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !is_so(self) {
-            let log = std::fs::read_to_string(self.dir.join("relay.txt")).unwrap_or_default();
-            assert!(begun.elapsed() < TIMEOUT, "{what}: never\n{log}");
-            support::pause();
-        }
-    }
-
-    fn until_sql(&self, sql: &str, wanted: &str) {
-        self.until(sql, |stage| stage.sql(sql) == wanted);
-    }
-
-    fn declare(&self, queue: &str) {
-        self.runtime.block_on(async {
-            let connection =
-                Connection::connect(&self.amqp(), ConnectionProperties::default()).await.unwrap();
-            let channel = connection.create_channel().await.unwrap();
-            let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-            channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap();
-        });
-    }
-
-    /// All that is in the queue, in its order: message-id and body.
-    fn take(&self, queue: &str) -> Vec<(String, String)> {
-        self.runtime.block_on(async {
-            let connection =
-                Connection::connect(&self.amqp(), ConnectionProperties::default()).await.unwrap();
-            let channel = connection.create_channel().await.unwrap();
-            let mut taken = Vec::new();
-            while let Some(message) =
-                channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()
-            {
-                let id = message.properties.message_id().as_ref().map(ToString::to_string);
-                let body = String::from_utf8_lossy(&message.data).into_owned();
-                taken.push((id.unwrap_or_default(), body));
-                message.ack(BasicAckOptions::default()).await.unwrap();
-            }
-            taken
-        })
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = self.broker.kill();
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.dir);
-        }
-    }
-}
 
 /// The transactions of one writer: their SQL, and the rows that they commit by key.
 fn transactions(writer: u32) -> (Vec<String>, BTreeMap<String, Vec<String>>) {

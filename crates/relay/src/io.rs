@@ -16,9 +16,9 @@ mod slot;
 mod sources;
 mod table;
 
-pub use drain::{run, run_poll};
+pub use drain::{resync, run, run_poll, run_slot};
 pub use inbox::{run_inbox, watch_queue};
 pub use postgres::{Database, connect};
-pub use slot::{Resynced, Since, name_slot, resync, run_slot};
+pub use slot::{Resynced, Since, name_slot};
 pub use sources::run_sources;
 pub use table::{find_table, prepare_companion};

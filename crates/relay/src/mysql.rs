@@ -1,6 +1,7 @@
 //! MariaDB and MySQL as a source: statements, and what is judged about a server and a table. No waiting here: that is
 //! [`io`](crate::io)'s.
 
+pub mod binlog;
 pub mod doctor;
 pub mod install;
 pub mod shape;

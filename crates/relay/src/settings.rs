@@ -305,8 +305,9 @@ impl Config {
         );
         let is_mysql = is_mysql(&self.database);
         check(
-            is_poll || !is_mysql,
-            "the source is the log, but the database is MariaDB or MySQL, which the relay polls: leave the source out".into(),
+            !is_mysql || !matches!(self.source, Source::Messages { .. }),
+            "the source is messages, but the database is MariaDB or MySQL, whose log has none: --source poll, or wal for \
+             MariaDB's binlog".into(),
         );
         check(
             !is_mysql || self.listen.is_none(),
@@ -509,12 +510,12 @@ mod tests {
 
     #[test]
     fn what_mariadb_and_mysql_do_not_have_is_told() {
-        let mut config = read("source = \"wal\"").expect("it is right");
+        let mut config = read("source = \"messages\"").expect("it is right");
         config.listen = Some("outbox".into());
         for url in ["mysql://h/d", "mariadb://h/d"] {
             config.database = url.into();
             let problems = config.problems().join("\n");
-            assert!(problems.contains("which the relay polls"), "{problems}");
+            assert!(problems.contains("whose log has none"), "{problems}");
             assert!(problems.contains("which has no NOTIFY"), "{problems}");
         }
     }

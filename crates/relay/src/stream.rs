@@ -126,6 +126,7 @@ impl Stream {
                 Ok(None) => (),
                 Err(text) => out.push(Output::GiveUp(Error::setup(text))),
             },
+            Input::Row { lsn, data } => self.arrive(data, Version::OWN, lsn, None),
             Input::Message { lsn, content } => self.message(lsn, &content),
             Input::Scanned(row) => self.arrive(row, Version::OWN, Lsn(0), None),
             Input::Commit { end, at } => self.progress.commit(end, at),

@@ -1,8 +1,9 @@
-//! A relay of any source, and polling, from whichever database the URL names.
+//! A relay of any source, from whichever database the URL names.
 
 use tokio::sync::watch;
 
-use super::{mysql, poll, run_slot};
+use super::slot::{Resynced, Since};
+use super::{mysql, poll, slot};
 use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -40,5 +41,36 @@ pub async fn run_poll(
     match is_mysql(&config.database) {
         true => mysql::run_poll(config, metrics, stop).await,
         false => poll::run_poll(config, metrics, stop).await,
+    }
+}
+
+/// Publishes what is committed, from the database's log, until `stop` says so.
+///
+/// # Errors
+/// What is wrong at the start, or no waiting can mend; [`Error::SlotLost`] where changes may be missing.
+pub async fn run_slot(
+    config: Config,
+    metrics: Metrics,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    match is_mysql(&config.database) {
+        true => mysql::run_log(config, metrics, stop).await,
+        false => slot::run_slot(config, metrics, stop).await,
+    }
+}
+
+/// Publishes the rows of the table again, and makes a place in the log from which the next relay reads.
+///
+/// # Errors
+/// As [`run_slot`]; a relay is running.
+pub async fn resync(
+    config: Config,
+    metrics: Metrics,
+    since: Since,
+    stop: watch::Receiver<bool>,
+) -> Result<Resynced, Error> {
+    match is_mysql(&config.database) {
+        true => mysql::resync_log(config, metrics, since, stop).await,
+        false => slot::resync(config, metrics, since, stop).await,
     }
 }

@@ -1,9 +1,10 @@
-//! The shell of MariaDB and MySQL: the poll source, and what operators do. As for PostgreSQL, it decides nothing.
+//! The shell of MariaDB and MySQL: the poll source, MariaDB's binlog, and what operators do. As for PostgreSQL, it decides nothing.
 
 pub(crate) mod admin;
 pub(super) mod connection;
 mod fetch;
 mod lanes;
+mod log;
 mod mark;
 mod monitor;
 mod poll;
@@ -12,4 +13,5 @@ mod shared;
 pub(super) mod table;
 mod worker;
 
+pub(super) use log::{resync_log, run_log};
 pub(super) use poll::run_poll;

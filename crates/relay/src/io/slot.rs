@@ -81,7 +81,7 @@ struct Relay {
 ///
 /// # Errors
 /// What is wrong at the start, or no waiting can mend; [`Error::SlotLost`] where changes may be missing.
-pub async fn run_slot(
+pub(super) async fn run_slot(
     config: Config,
     metrics: Metrics,
     stop: watch::Receiver<bool>,
@@ -118,7 +118,7 @@ pub async fn run_slot(
 ///
 /// # Errors
 /// As [`run_slot`]; a relay is running.
-pub async fn resync(
+pub(super) async fn resync(
     config: Config,
     metrics: Metrics,
     since: Since,

@@ -3,6 +3,7 @@ CREATE TABLE IF NOT EXISTS millrace_relay_failures (
     outbox          varbinary(260)  NOT NULL,  -- schema.table
     row_id          varbinary(2048) NOT NULL,
     row_key         varbinary(2048),           -- rows of this key wait, if an order was asked for
+    position        bigint,                    -- their order, if they come from the binlog
     attempts        int             NOT NULL,
     reason          varchar(32)     NOT NULL,  -- unroutable, refused, too_large, broken
     error           text CHARACTER SET utf8mb4 NOT NULL,

@@ -1,13 +1,14 @@
 //! What may be wrong with an outbox in MariaDB or MySQL, judged from facts. The runbook is that of PostgreSQL where a check
 //! has the same name.
 
+use super::binlog::server::Binlog;
 use super::install::check_columns;
 use super::shape::{Shape, wanted_index};
 use super::{sql, version};
 use crate::admin::doctor::{self as postgres, Failure, Pending};
 use crate::admin::words::in_words;
 use crate::admin::{Finding, Report};
-use crate::config::{Config, Order};
+use crate::config::{Config, Order, Source};
 
 /// A difference of clocks that is told, and one that is wrong.
 const CLOCK_WARN_S: f64 = 2.0;
@@ -42,6 +43,10 @@ pub struct Facts {
     pub relays: i64,
     /// Age of the oldest transaction of anybody, in seconds.
     pub oldest_transaction: Option<f64>,
+    /// What the server says of its binlog, where that is the source.
+    pub binlog: Option<Binlog>,
+    /// There is a table of places.
+    pub has_places: bool,
     /// What could not be read, and why.
     pub unread: Vec<(String, String)>,
 }
@@ -60,6 +65,17 @@ pub fn judge(config: &Config, facts: &Facts) -> Report {
     postgres::broker_tls(config, &mut findings);
     clock(facts, &mut findings);
     table(config, facts, &mut findings);
+    if let Some(binlog) = &facts.binlog {
+        findings.extend(binlog.findings());
+        findings.push(match facts.has_places {
+            true => Finding::ok("companion", format!("the table {} is there", sql::PLACES)),
+            false => Finding::fail(
+                "companion",
+                format!("the table {} is missing", sql::PLACES),
+                "`millrace relay install --source wal` makes it",
+            ),
+        });
+    }
     let known = postgres::Facts {
         pending: facts.pending.clone(),
         failures: facts.failures.clone(),
@@ -174,6 +190,18 @@ fn table(config: &Config, facts: &Facts, findings: &mut Vec<Finding>) {
     }
     if facts.refused.is_empty() && facts.has_companion {
         findings.push(Finding::ok("privileges", "this user may do all that the relay does"));
+    }
+    if config.source != Source::Poll {
+        // The table is read once, and the log has its own order.
+        let unreadable = shape.unreadable(mapping);
+        if !unreadable.is_empty() {
+            findings.push(Finding::fail(
+                "columns",
+                format!("the binlog cannot be read as text: {}", unreadable.join("; ")),
+                "Use --source poll, or change the columns",
+            ));
+        }
+        return;
     }
     match wanted_index(mapping) {
         Some(_) if shape.serving_index(mapping).is_none() => findings.push(Finding::fail(

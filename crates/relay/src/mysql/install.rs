@@ -2,11 +2,14 @@
 //!
 //! A statement that changes a table commits by itself there, so the steps run one by one. A second run plans nothing.
 
+use super::binlog::server::Binlog;
 use super::shape::{Kind, Shape, wanted_index};
-use super::sql::{COMPANION, FAILURES, archive_of, quoted, quoted_table};
+use super::sql::{
+    ADD_POSITION, COMPANION, FAILURES, PLACES, PLACES_TABLE, archive_of, quoted, quoted_table,
+};
 use crate::admin::Finding;
 use crate::admin::install::{Plan, Role, SEQUENCE_COLUMN, Wanted, names, role};
-use crate::config::{OnSuccess, Order};
+use crate::config::{OnSuccess, Order, Source};
 use crate::mapping::{Mapping, TableName};
 
 /// Tables with more do not get a column by `install`: that may rewrite the table and stop its writers meanwhile.
@@ -20,6 +23,11 @@ pub struct Found {
     pub table: Option<Shape>,
     pub archive: Option<Shape>,
     pub has_companion: bool,
+    /// The table of failures has an order for rows of the log.
+    pub has_position: bool,
+    pub has_places: bool,
+    /// What the server says of its binlog, where that is the source.
+    pub binlog: Option<Binlog>,
 }
 
 /// What remains to be done.
@@ -42,8 +50,26 @@ pub fn plan(wanted: &Wanted, found: &Found) -> Plan {
         true => plan.tell(Finding::ok("companion", format!("the table {FAILURES} is there"))),
         false => plan.alone("what the relay remembers of failures", COMPANION.trim_end()),
     }
+    log(wanted, found, &mut plan);
     grants(wanted, found, &mut plan);
     plan
+}
+
+/// What the binlog as a source needs.
+fn log(wanted: &Wanted, found: &Found, plan: &mut Plan) {
+    if wanted.config.source == Source::Poll {
+        return;
+    }
+    if found.has_companion && !found.has_position {
+        plan.alone("the order of failures that come from the log", ADD_POSITION);
+    }
+    match found.has_places {
+        true => plan.tell(Finding::ok("companion", format!("the table {PLACES} is there"))),
+        false => plan.alone("how far the binlog is read", PLACES_TABLE.trim_end()),
+    }
+    if let Some(binlog) = &found.binlog {
+        plan.report.findings.extend(binlog.findings());
+    }
 }
 
 fn needs_sequence(wanted: &Wanted, shape: Option<&Shape>) -> bool {
@@ -265,7 +291,9 @@ fn grants(wanted: &Wanted, found: &Found, plan: &mut Plan) {
     let schema = table.schema.clone().or_else(|| found.table.as_ref()?.name.schema.clone());
     // The companion is in the database of the connection, where a name without a schema leads.
     let of_outbox = quoted_table(&TableName { schema, name: table.name.clone() });
+    let is_log = wanted.config.source != Source::Poll;
     let rights = match wanted.config.on_success {
+        _ if is_log => "SELECT",
         OnSuccess::Update if wanted.config.mapping.processed.is_some() => "SELECT, UPDATE",
         OnSuccess::Update | OnSuccess::Delete | OnSuccess::Archive => "SELECT, UPDATE, DELETE",
     };
@@ -277,6 +305,16 @@ fn grants(wanted: &Wanted, found: &Found, plan: &mut Plan) {
         format!("what {role} needs of failures"),
         format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {FAILURES} TO {to}"),
     );
+    if is_log {
+        plan.alone(
+            format!("what {role} needs of places"),
+            format!("GRANT SELECT, INSERT, UPDATE ON {PLACES} TO {to}"),
+        );
+        plan.alone(
+            format!("that {role} may read the binlog"),
+            format!("GRANT REPLICATION SLAVE ON *.* TO {to}"),
+        );
+    }
     if wanted.config.on_success == OnSuccess::Archive {
         let archive = quoted_table(&archive_of(table));
         plan.alone(

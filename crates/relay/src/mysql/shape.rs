@@ -31,6 +31,11 @@ impl Kind {
     }
 }
 
+/// Character sets that are UTF-8, or part of it.
+const READABLE: [&str; 4] = ["utf8mb4", "utf8mb3", "utf8", "ascii"];
+/// Types that the binlog has in a form of their own.
+const OWN_FORM: [&str; 4] = ["uuid", "inet6", "inet4", "geometry"];
+
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -41,6 +46,8 @@ pub struct Column {
     pub is_nullable: bool,
     pub is_generated: bool,
     pub is_counted: bool,
+    /// Its character set, where it has one.
+    pub charset: Option<String>,
 }
 
 /// An index: its columns in their order.
@@ -82,6 +89,25 @@ impl Shape {
         self.indexes.iter().find(|index| {
             index.columns.len() >= wanted.len() && is_same(&index.columns[..wanted.len()], &wanted)
         })
+    }
+
+    /// Columns of the mapping that the binlog has otherwise than as the text that the poll reads, and why.
+    pub(crate) fn unreadable(&self, mapping: &Mapping) -> Vec<String> {
+        let layout = mapping.layout();
+        let columns = layout.columns.iter().filter_map(|name| self.column(name));
+        let mut told = Vec::new();
+        for column in columns {
+            let kind = column.type_text.to_lowercase();
+            if OWN_FORM.iter().any(|own| kind.starts_with(own)) {
+                told.push(format!("column {} is {kind}", column.name));
+            }
+            if let Some(charset) = &column.charset
+                && !READABLE.contains(&charset.to_lowercase().as_str())
+            {
+                told.push(format!("column {} has the character set {charset}", column.name));
+            }
+        }
+        told
     }
 
     /// Columns that the mapping names and the table lacks.

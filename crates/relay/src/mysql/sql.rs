@@ -3,6 +3,7 @@
 //! A statement that names rows takes their ids as a list of a few fixed lengths (see [`list_length`]), so that each is
 //! prepared once. It forces the index of the ids: a scan of the table would wait for rows that other workers have locked.
 
+mod scan;
 mod words;
 
 use super::shape::{Kind, Shape};
@@ -15,6 +16,12 @@ use words::{bytes_literal, places};
 pub const COMPANION: &str = include_str!("companion.sql");
 /// Where failures are kept: a table in the outbox' database.
 pub const FAILURES: &str = "millrace_relay_failures";
+/// Gives the table of failures of an older relay its order.
+pub const ADD_POSITION: &str = "ALTER TABLE millrace_relay_failures ADD COLUMN position bigint";
+/// Makes the table of places in the binlog; safe to repeat.
+pub const PLACES_TABLE: &str = include_str!("places.sql");
+/// How far relays have read the binlog: a table beside that of failures.
+pub const PLACES: &str = "millrace_relay_places";
 /// Longest wait of a row that was not charged, in seconds: what holds it back is somebody else's, and may end any time.
 pub const UNCHARGED_WAIT_MAX_S: f64 = 60.0;
 
@@ -101,6 +108,17 @@ impl Statements {
             "DELETE FROM {} WHERE {} LIMIT {batch}",
             self.table(),
             condition.replace("o.`", &format!("{own}`"))
+        )
+    }
+
+    /// Deletes at most `batch` rows whose time is before the first parameter, and an hour before the second (microseconds
+    /// since 2000). Whatever waits to be published from the log is there, or among the failures as a whole.
+    pub(crate) fn purge_older(&self, occurred: &str, batch: u32) -> String {
+        let at = quoted(occurred);
+        format!(
+            "DELETE FROM {} WHERE {at} < LEAST(CAST(? AS DATETIME(6)), \
+               TIMESTAMP '2000-01-01 00:00:00' + INTERVAL ? MICROSECOND - INTERVAL 1 HOUR) LIMIT {batch}",
+            self.table()
         )
     }
 

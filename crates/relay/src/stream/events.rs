@@ -18,6 +18,8 @@ pub enum Input {
     Begin { commit: Lsn, at: Option<CommitTime> },
     /// A change, as pgoutput has it.
     Change { lsn: Lsn, data: Bytes },
+    /// A row of the transaction that arrives, in the form of [`crate::pgoutput::encode_row`].
+    Row { lsn: Lsn, data: Bytes },
     /// A message of `pg_logical_emit_message`. Outside a transaction it stands alone.
     Message { lsn: Lsn, content: Bytes },
     /// A row that was read from the table, in the form of [`crate::pgoutput::encode_row`].

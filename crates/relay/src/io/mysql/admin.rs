@@ -2,6 +2,7 @@
 
 mod bring_back;
 mod examine;
+mod log;
 mod sweep;
 
 use std::time::Duration;
@@ -56,6 +57,12 @@ impl Admin {
             table: read_shape(conn, &self.database, table).await?,
             archive: read_shape(conn, &self.database, &archive_of(table)).await?,
             has_companion: has_companion(conn, &self.database).await?,
+            has_position: log::has_position(conn, &self.database).await?,
+            has_places: log::has_places(conn, &self.database).await?,
+            binlog: match log::slot(&wanted.config) {
+                Some(_) => Some(super::log::places::binlog(conn).await?),
+                None => None,
+            },
         };
         Ok(install::plan(wanted, &found))
     }

@@ -16,6 +16,8 @@ use crate::mysql::is_mysql;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After so long without a word the system asks whether the server is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The largest event of the binlog that is taken: MariaDB has no larger rows.
+const LOG_EVENT_BYTES_MAX: usize = 1 << 30;
 /// Statements that a session keeps prepared. Those that name rows come in fourteen lengths each.
 const STATEMENTS_MAX: usize = 256;
 /// Settings of every session. Each statement sees what is committed when it begins, and locks the rows that it finds, not
@@ -91,6 +93,12 @@ impl Database {
     /// Host and port, for errors.
     pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.opts.ip_or_hostname(), self.opts.tcp_port())
+    }
+
+    /// The same for the binlog, whose events may be as large as a row may be.
+    pub(crate) fn for_log(&self) -> Self {
+        let builder = OptsBuilder::from_opts(self.opts.clone());
+        Self { opts: builder.max_allowed_packet(Some(LOG_EVENT_BYTES_MAX)).into() }
     }
 
     /// Opens a connection.

@@ -92,7 +92,7 @@ pub(in crate::io) async fn read_shape(
     let found: Vec<Row> = conn
         .exec(
             "SELECT column_name, CAST(data_type AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
-               COALESCE(generation_expression, '') <> '', extra LIKE '%auto_increment%' \
+               COALESCE(generation_expression, '') <> '', extra LIKE '%auto_increment%', character_set_name \
              FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position",
             of(),
         )
@@ -101,9 +101,10 @@ pub(in crate::io) async fn read_shape(
     let columns = found.into_iter().map(|mut row| {
         let mut is = |at| number(row.take(at)).is_some_and(|told| told > 0.0);
         let (is_nullable, is_generated, is_counted) = (is(3), is(4), is(5));
+        let charset = text(row.take(6));
         let mut word = |at| text(row.take(at)).unwrap_or_default();
         let (name, kind, type_text) = (word(0), Kind::of(&word(1).to_lowercase()), word(2));
-        Column { name, kind, type_text, is_nullable, is_generated, is_counted }
+        Column { name, kind, type_text, is_nullable, is_generated, is_counted, charset }
     });
     let columns = columns.collect();
     let found: Vec<Row> = conn

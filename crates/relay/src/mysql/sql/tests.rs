@@ -17,6 +17,7 @@ fn statements(change: impl FnOnce(&mut Config)) -> Statements {
         is_nullable: false,
         is_generated: false,
         is_counted: false,
+        charset: None,
     };
     let columns = vec!["i`d".into()];
     let index = Index { name: "PRIMARY".into(), is_unique: true, columns };

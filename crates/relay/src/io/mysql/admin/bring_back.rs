@@ -4,7 +4,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Value};
 use serde_json::Value as Json;
 
-use super::{Admin, Database, table};
+use super::{Admin, Database, log, table};
 use crate::admin::replay::{Among, BATCH_ROWS, Choice, Counted, Replayed};
 use crate::config::{Config, OnSuccess};
 use crate::error::Error;
@@ -42,6 +42,12 @@ impl Replay {
         choice: Choice,
     ) -> Result<Self, Error> {
         let shape = table(conn, at, config).await?;
+        if among == Among::Processed && log::slot(config).is_some() {
+            return Err(Error::setup(
+                "nothing of this table says which rows were published, as the source is the binlog: only dead rows can be \
+                 replayed, and `relay resync` publishes the whole table again",
+            ));
+        }
         if among == Among::Processed && config.on_success != OnSuccess::Update {
             return Err(Error::setup(
                 "published rows can be replayed under --on-success update only: the others leave the outbox",
@@ -139,6 +145,9 @@ impl Replay {
             conn.exec_drop(sql, name).await.map_err(failed)?;
             return Ok(true);
         }
+        if log::slot(&self.config).is_some() {
+            return self.revive(conn, name).await;
+        }
         let is_back = match &row.stored_row {
             Some(stored) => self.restore(conn, &row.id, stored).await?,
             None => self.unmark(conn, &row.id).await?,
@@ -148,6 +157,19 @@ impl Replay {
             conn.exec_drop(sql, name).await.map_err(failed)?;
         }
         Ok(is_back)
+    }
+
+    /// A row of the log is tried again from where it is: at once, unless another of its key is before it.
+    async fn revive(&self, conn: &mut Conn, name: (String, &str)) -> Result<bool, Error> {
+        let sql = format!(
+            "UPDATE {FAILURES} f LEFT JOIN (SELECT row_key, MIN(position) AS first FROM {FAILURES} \
+               WHERE outbox = ? AND dead_at IS NULL GROUP BY row_key) g ON g.row_key = f.row_key \
+             SET f.dead_at = NULL, f.attempts = 0, \
+               f.next_attempt_at = IF(g.first IS NULL OR g.first >= f.position, NOW(6), NULL) \
+             WHERE f.outbox = ? AND f.row_id = ? AND f.stored_row IS NOT NULL"
+        );
+        conn.exec_drop(sql, (&name.0, &name.0, name.1)).await.map_err(failed)?;
+        Ok(conn.affected_rows() > 0)
     }
 
     /// A marked row is pending again; one that stayed as it was is so once its failure is gone.

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
-use super::{Database, failures, has_companion, pending, table};
+use super::{Database, failures, has_companion, log, pending, table};
 use crate::admin::Report;
 use crate::admin::status::{BACKLOG_EXACT_MAX, Backlog, BlockedKey, RelaySession, Status};
 use crate::config::Config;
@@ -50,11 +50,22 @@ pub(super) async fn examine(
         Ok(row) => facts.oldest_transaction = row.and_then(|mut row| number(row.take(0))),
         Err(error) => facts.unread.push(("the age of transactions".into(), words(&error))),
     }
+    if log::slot(config).is_some() {
+        facts.binlog = Some(crate::io::mysql::log::places::binlog(conn).await?);
+        facts.has_places = log::has_places(conn, at).await?;
+    }
     facts.has_companion = has_companion(conn, at).await?;
     facts.shape = read_shape(conn, at, &config.mapping.table).await?;
     let statements = facts.shape.as_ref().filter(|shape| shape.missing(&config.mapping).is_empty());
     if let Some(Ok(statements)) = statements.map(|shape| Statements::new(config, shape)) {
         facts.relays = seats::held(conn, &statements.label(), config).await?.len() as i64;
+        if log::slot(config).is_some() {
+            facts.failures = match facts.has_companion {
+                true => failures(conn, &statements.label()).await?,
+                false => Vec::new(),
+            };
+            return Ok(doctor::judge(config, &facts));
+        }
         if facts.has_companion {
             facts.refused = refused(conn, config, &statements).await?;
             facts.failures = failures(conn, &statements.label()).await?;
@@ -102,6 +113,15 @@ pub(super) async fn look(conn: &mut Conn, at: &Database, config: &Config) -> Res
     let shape = table(conn, at, config).await?;
     let statements = Statements::new(config, &shape).map_err(Error::setup)?;
     let label = statements.label();
+    if let Some(slot) = log::slot(config) {
+        let (slots, relays) = log::look(conn, at, &label, slot).await?;
+        let mut status = Status { outbox: label.clone(), slots, relays, ..Status::default() };
+        if has_companion(conn, at).await? {
+            status.failures = failures(conn, &label).await?.into_iter().map(Into::into).collect();
+            status.blocked_keys = blocked_keys(conn, &label).await?;
+        }
+        return Ok(status);
+    }
     let bound = BACKLOG_EXACT_MAX as u64 + 1;
     let counted = pending(conn, &statements, bound).await?;
     let is_exact = counted.rows <= BACKLOG_EXACT_MAX;

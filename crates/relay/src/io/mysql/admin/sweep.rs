@@ -6,7 +6,7 @@ use std::time::Instant;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row, Value};
 
-use super::{Database, table};
+use super::{Database, log, table};
 use crate::admin::purge::{Purge, Purged, Scope};
 use crate::config::{Config, OnDead, OnSuccess, Order};
 use crate::error::Error;
@@ -40,6 +40,9 @@ pub(super) async fn purge(
     loop {
         let count = match purge.scope {
             Scope::Dead => dead(conn, config, &statements, purge.batch, &cutoff, &mut keys).await?,
+            Scope::Processed if let Some(slot) = log::slot(config) => {
+                log::purge(conn, &statements, config, slot, purge.batch, &cutoff).await?
+            }
             Scope::Processed | Scope::Archived => {
                 let sql = delete(config, &statements, purge)?;
                 conn.exec_drop(sql, (cutoff.as_str(),)).await.map_err(failed)?;
@@ -100,7 +103,9 @@ async fn dead(
     for mut row in rows {
         let id = text(row.take(0)).unwrap_or_default();
         let value = id_value(&config.mapping.id, &id, statements.shape());
-        conn.exec_drop(statements.delete_row(), params(vec![value])).await.map_err(failed)?;
+        if log::slot(config).is_none() {
+            conn.exec_drop(statements.delete_row(), params(vec![value])).await.map_err(failed)?;
+        }
         let sql = format!("DELETE FROM {FAILURES} WHERE outbox = ? AND row_id = ?");
         conn.exec_drop(sql, (&label, &id)).await.map_err(failed)?;
         keys.extend(text(row.take(1)));
