@@ -69,12 +69,19 @@ pub(crate) struct Reader {
     layout: Layout,
     /// By the number that rows name: none, another table.
     tables: BTreeMap<u64, Option<Result<Table, String>>>,
+    /// The next event is the log's first, and ends in a checksum that the library has left there: what tells of checksums
+    /// comes behind it.
+    ends_in_checksum: bool,
 }
 
+/// Bytes of an event's checksum.
+const CHECKSUM_BYTES: usize = 4;
+
 impl Reader {
-    /// For `table` with its schema.
-    pub(crate) fn new(table: &TableName, layout: Layout) -> Self {
-        Self { table: table.clone(), layout, tables: BTreeMap::new() }
+    /// For `table` with its schema. `has_checksums`: the server writes a checksum behind each event.
+    pub(crate) fn new(table: &TableName, layout: Layout, has_checksums: bool) -> Self {
+        let (table, tables) = (table.clone(), BTreeMap::new());
+        Self { table, layout, tables, ends_in_checksum: has_checksums }
     }
 
     /// Reads an event.
@@ -100,6 +107,7 @@ impl Reader {
 
     fn what(&mut self, raw: &Raw, kind: u8) -> Result<What, String> {
         let bad = |error: std::io::Error| error.to_string();
+        let ends_in_checksum = std::mem::take(&mut self.ends_in_checksum);
         Ok(match kind {
             MARIADB_GTID => begin(raw.data(), raw.header().server_id())?,
             XA_PREPARE => What::Prepared,
@@ -114,7 +122,10 @@ impl Reader {
                     let rotate = raw.read_event::<RotateEvent<'_>>().map_err(bad)?;
                     let offset = u32::try_from(rotate.position());
                     let offset = offset.map_err(|_| "a file begins behind 4 GB".to_owned())?;
-                    What::Rotate { file: rotate.name().into_owned(), offset }
+                    let name = rotate.name_raw();
+                    let behind = if ends_in_checksum { CHECKSUM_BYTES } else { 0 };
+                    let name = &name[..name.len().saturating_sub(behind)];
+                    What::Rotate { file: String::from_utf8_lossy(name).into_owned(), offset }
                 }
                 Ok(EventType::TABLE_MAP_EVENT) => {
                     self.describe(&raw.read_event::<TableMapEvent<'_>>().map_err(bad)?);

@@ -77,6 +77,8 @@ impl Log {
              @slave_gtid_ignore_duplicates = 0, net_write_timeout = {WRITE_TIMEOUT_S}"
         );
         conn.query_drop(set).await.map_err(failed)?;
+        let checksum = conn.query_first::<String, _>("SELECT @@global.binlog_checksum").await;
+        let has_checksums = checksum.map_err(failed)?.is_some_and(|kind| kind != "NONE");
         let outbox = table.to_string();
         let number = number_of(slot, &outbox);
         let (file, offset) = match &from {
@@ -98,7 +100,7 @@ impl Log {
         let stream = stream.map_err(|error| ended(&error, slot, &outbox, &place))?;
         Ok(Self {
             stream,
-            events: event::Reader::new(table, layout),
+            events: event::Reader::new(table, layout, has_checksums),
             assembler: Assembler::new(table, place, state),
             slot: slot.to_owned(),
             outbox,
