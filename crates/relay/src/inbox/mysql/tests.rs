@@ -24,6 +24,7 @@ fn column(name: &str) -> Column {
         is_nullable: true,
         is_generated: false,
         is_counted: false,
+        charset: Some("utf8mb4".into()),
     }
 }
 
