@@ -36,6 +36,11 @@ const READABLE: [&str; 4] = ["utf8mb4", "utf8mb3", "utf8", "ascii"];
 /// Types that the binlog has in a form of their own.
 const OWN_FORM: [&str; 4] = ["uuid", "inet6", "inet4", "geometry"];
 
+/// Whether the relay cannot read values of the type (`time(2)`) from the binlog. The library reads negative times wrongly.
+fn is_own_form(kind: &str) -> bool {
+    kind == "time" || kind.starts_with("time(") || OWN_FORM.iter().any(|own| kind.starts_with(own))
+}
+
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -98,7 +103,7 @@ impl Shape {
         let mut told = Vec::new();
         for column in columns {
             let kind = column.type_text.to_lowercase();
-            if OWN_FORM.iter().any(|own| kind.starts_with(own)) {
+            if is_own_form(&kind) {
                 told.push(format!("column {} is {kind}", column.name));
             }
             if let Some(charset) = &column.charset
