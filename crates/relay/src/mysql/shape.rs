@@ -145,6 +145,14 @@ mod tests {
     use super::*;
     use crate::mapping::Preset;
 
+    #[test]
+    fn times_of_day_are_not_read_from_the_binlog_and_timestamps_are() {
+        let own = ["time", "time(6)", "uuid", "inet6"];
+        assert!(own.into_iter().all(is_own_form));
+        let read = ["timestamp(6)", "datetime", "date", "varchar(8)"];
+        assert!(!read.into_iter().any(is_own_form));
+    }
+
     fn shape(indexes: &[(&str, bool, &[&str])]) -> Shape {
         let index = |(name, is_unique, columns): &(&str, bool, &[&str])| Index {
             name: (*name).into(),
