@@ -161,7 +161,8 @@ impl Column {
         let bad = |why: &dyn std::fmt::Display| {
             format!("column `{}` of a row cannot be read: {why}", self.name)
         };
-        if self.kind == ColumnType::MYSQL_TYPE_DATE {
+        // A server writes one or the other for DATE, in the same three bytes.
+        if matches!(self.kind, ColumnType::MYSQL_TYPE_DATE | ColumnType::MYSQL_TYPE_NEWDATE) {
             let packed = rest.checked_eat(3).ok_or_else(|| bad(&"it ends too early"))?;
             let packed = u32::from_le_bytes([packed[0], packed[1], packed[2], 0]);
             let (year, month, day) = (packed >> 9, packed >> 5 & 15, packed & 31);
@@ -303,6 +304,7 @@ mod tests {
         assert_eq!(read(&column(MYSQL_TYPE_BIT, &[1, 1]), &[1, 2], false), "258");
         let date = (2026_u32 << 9 | 11 << 5 | 30).to_le_bytes();
         assert_eq!(read(&column(MYSQL_TYPE_DATE, &[]), &date[..3], false), "2026-11-30");
+        assert_eq!(read(&column(MYSQL_TYPE_NEWDATE, &[]), &date[..3], false), "2026-11-30");
         let moment = 1_795_000_000_u32.to_be_bytes();
         assert_eq!(
             read(&column(MYSQL_TYPE_TIMESTAMP2, &[0]), &moment, false),
