@@ -12,6 +12,7 @@ mod inbox;
 mod mysql;
 mod poll;
 mod postgres;
+mod session;
 mod slot;
 mod sources;
 mod table;

@@ -4,23 +4,23 @@
 //! A session ends with whatever connection to the database ends, and begins again from what was written down as done:
 //! what was unconfirmed is published again. The broker may come and go within a session.
 
+mod connection;
 mod failures;
 mod log;
 mod records;
 mod scan;
-mod session;
 mod tunnel;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Backoff, Chance};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use super::broker::Broker;
 use super::poll::refuse_pooler;
 use super::postgres::Database;
+use super::session::{Again, Ended, From, Session, pause};
 use super::table::{find_table, prepare_companion, warn_of_row_security};
 use crate::config::{Config, Source};
 use crate::error::Error;
@@ -29,11 +29,11 @@ use crate::progress::{CommitTime, Reached};
 use crate::slot::{self, History, Plan, check_name};
 use crate::sql::Table;
 use crate::stream::{Start, Stream};
+use connection::Connection;
 use failures::Failures;
 use log::Log;
 use records::Names;
 use scan::Scan;
-use session::{Ended, From, Session, State};
 
 /// How often a waiting relay looks whether the slot is free.
 const STANDBY_LOOK: Duration = Duration::from_millis(500);
@@ -87,27 +87,12 @@ pub(super) async fn run_slot(
     stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let mut relay = Relay::new(config, metrics, stop).await?;
-    let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
-    let mut chance = Chance::new(relay.seed);
-    let mut attempt = 0;
+    let mut again = Again::new(relay.seed);
     loop {
         let start = Instant::now();
-        let error = match relay.session().await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if !error.is_temporary() {
-            return Err(error);
-        }
-        relay.metrics.released.inc();
-        attempt = if start.elapsed() > backoff.longest { 0 } else { attempt + 1 };
-        let delay = backoff.delay(attempt, chance.next_bits());
-        tracing::warn!(
-            %error,
-            "reading the log was interrupted; going on from the last confirmed row in {} ms",
-            delay.as_millis()
-        );
-        if relay.pause(delay).await {
+        let Err(error) = relay.session().await else { return Ok(()) };
+        let delay = again.after(start, error, &relay.metrics)?;
+        if pause(&mut relay.stop, delay).await {
             return Ok(());
         }
     }
@@ -202,8 +187,8 @@ impl Relay {
         Ok(Self { config, metrics, database, names, stop, seed, has_read: false })
     }
 
-    async fn connect(&self) -> Result<Client, Error> {
-        let client = self.database.connect("millrace-relay-slot").await?;
+    async fn connect(&self) -> Result<Arc<Client>, Error> {
+        let client = Arc::new(self.database.connect("millrace-relay-slot").await?);
         // It holds the lock: that of a host that is gone must not be held for hours. It is used every few seconds.
         client
             .batch_execute("SET idle_session_timeout = '60s'")
@@ -212,17 +197,6 @@ impl Relay {
         // Whoever is stopped while a slot is made leaves nobody behind who waits on, with the lock. Not every server can.
         let _ = client.batch_execute("SET client_connection_check_interval = '1s'").await;
         Ok(client)
-    }
-
-    /// Waits; true: it is to stop.
-    async fn pause(&mut self, delay: Duration) -> bool {
-        if *self.stop.borrow() {
-            return true;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(delay) => false,
-            _ = self.stop.changed() => true,
-        }
     }
 
     /// The slot's name, if nobody has given one; it stays the same from then on.
@@ -349,8 +323,8 @@ impl Relay {
         self.has_read = true;
         tracing::info!(slot, %confirmed, "reading the log");
         let from = From::Log(log);
-        let session = self.begin(client, table.as_ref(), reached, server.history, from).await?;
-        let client = Arc::clone(&session.client);
+        let (own, history) = (Arc::clone(&client), server.history);
+        let session = self.begin(own, table.as_ref(), reached, history, from).await?;
         match session.run(&mut self.stop).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.noted(&client, error).await),
@@ -386,7 +360,7 @@ impl Relay {
                 self.metrics.standby.set(1);
                 is_told = true;
             }
-            if self.pause(STANDBY_LOOK).await {
+            if pause(&mut self.stop, STANDBY_LOOK).await {
                 return Ok(None);
             }
         }
@@ -395,31 +369,25 @@ impl Relay {
     /// Publishes the rows of the table, then writes down that the slot's log is all that is left. None: stopped.
     async fn read_table(
         &mut self,
-        client: Client,
+        client: Arc<Client>,
         table: Option<&Table>,
         since: Option<i64>,
         history: &History,
-    ) -> Result<Option<(Client, Reached)>, Error> {
+    ) -> Result<Option<(Arc<Client>, Reached)>, Error> {
         let slot = self.names.slot.clone();
-        let client = match table {
-            None => client,
-            Some(table) => {
-                let margin = MARGIN.as_micros() as i64;
-                let since = since.map(|since| since.saturating_sub(margin));
-                tracing::info!(table = %table.name, "publishing the rows that are in the table already");
-                let scan = Scan::begin(&client, &self.config, table, since).await?;
-                let (nowhere, from) = (Reached::default(), From::Scan(scan));
-                let session =
-                    self.begin(client, Some(table), nowhere, history.clone(), from).await?;
-                let client = Arc::clone(&session.client);
-                match session.run(&mut self.stop).await {
-                    Ok(Ended::Stopped) => return Ok(None),
-                    Ok(_) => (),
-                    Err(error) => return Err(self.noted(&client, error).await),
-                }
-                Arc::into_inner(client).expect("the session has ended")
+        if let Some(table) = table {
+            let since = since.map(|since| since.saturating_sub(MARGIN.as_micros() as i64));
+            tracing::info!(table = %table.name, "publishing the rows that are in the table already");
+            let scan = Scan::begin(&client, &self.config, table, since).await?;
+            let (own, nowhere) = (Arc::clone(&client), Reached::default());
+            let from = From::Scan(Some(scan));
+            let session = self.begin(own, Some(table), nowhere, history.clone(), from).await?;
+            match session.run(&mut self.stop).await {
+                Ok((Ended::Stopped, _)) => return Ok(None),
+                Ok((Ended::Scanned, _)) => (),
+                Err(error) => return Err(self.noted(&client, error).await),
             }
-        };
+        }
         let found = records::found(&client, &slot).await?;
         let Some(confirmed) = found.and_then(|found| found.confirmed) else {
             let text = "is gone again while the table was read";
@@ -434,13 +402,12 @@ impl Relay {
 
     async fn begin(
         &self,
-        client: Client,
+        client: Arc<Client>,
         table: Option<&Table>,
         reached: Reached,
         history: History,
-        from: From,
-    ) -> Result<Session, Error> {
-        let client = Arc::new(client);
+        from: From<Connection>,
+    ) -> Result<Session<Connection>, Error> {
         let failures = Failures {
             client: Arc::clone(&client),
             outbox: self.names.outbox.clone(),
@@ -457,17 +424,8 @@ impl Relay {
         if let Some(table) = table {
             stream = stream.knowing(table);
         }
-        Ok(Session {
-            stream,
-            broker,
-            client,
-            names: self.names.clone(),
-            history,
-            metrics: self.metrics.clone(),
-            failures,
-            from,
-            state: State::new(reached),
-        })
+        let connection = Connection { client, names: self.names.clone(), history, failures };
+        Ok(Session::new(connection, from, (stream, broker), reached, self.metrics.clone()))
     }
 }
 

@@ -3,15 +3,14 @@
 //! One relay of a place works at a time; others wait for its lock and take over. A session ends with whatever connection
 //! to the database ends, and begins again from what was written down as done.
 
+mod connection;
 mod failures;
 pub(super) mod places;
 mod reader;
 mod scan;
-mod session;
 
 use std::time::{Duration, Instant};
 
-use client::{Backoff, Chance};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 use tokio::sync::watch;
@@ -22,6 +21,7 @@ use super::table::{find_table, prepare_companion};
 use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::io::broker::Broker;
+use crate::io::session::{Again, Ended, FROZEN_FOR, From, Session, pause};
 use crate::io::slot::{Resynced, Since};
 use crate::limits::NAME_BYTES_MAX;
 use crate::metrics::Metrics;
@@ -31,10 +31,10 @@ use crate::mysql::shape::Shape;
 use crate::mysql::sql::{Statements, hex};
 use crate::progress::Reached;
 use crate::stream::{Start, Stream};
+use connection::Connection;
 use failures::Failures;
 use reader::{From as LogFrom, Log};
 use scan::Scan;
-use session::{Ended, FROZEN_FOR, From, Session, State};
 
 /// How often a waiting relay looks whether the lock is free.
 const STANDBY_LOOK: Duration = Duration::from_millis(500);
@@ -68,27 +68,12 @@ pub(in crate::io) async fn run_log(
     stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
     let mut relay = Relay::new(config, metrics, stop).await?;
-    let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
-    let mut chance = Chance::new(relay.seed);
-    let mut attempt = 0;
+    let mut again = Again::new(relay.seed);
     loop {
         let start = Instant::now();
-        let error = match relay.session().await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if !error.is_temporary() {
-            return Err(error);
-        }
-        relay.metrics.released.inc();
-        attempt = if start.elapsed() > backoff.longest { 0 } else { attempt + 1 };
-        let delay = backoff.delay(attempt, chance.next_bits());
-        tracing::warn!(
-            %error,
-            "reading the binlog was interrupted; going on from the last confirmed row in {} ms",
-            delay.as_millis()
-        );
-        if relay.pause(delay).await {
+        let Err(error) = relay.session().await else { return Ok(()) };
+        let delay = again.after(start, error, &relay.metrics)?;
+        if pause(&mut relay.stop, delay).await {
             return Ok(());
         }
     }
@@ -171,17 +156,6 @@ impl Relay {
             .await
             .map_err(|error| database("setting up", &error))?;
         Ok(conn)
-    }
-
-    /// Waits; true: it is to stop.
-    async fn pause(&mut self, delay: Duration) -> bool {
-        if *self.stop.borrow() {
-            return true;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(delay) => false,
-            _ = self.stop.changed() => true,
-        }
     }
 
     /// Finds the table and what belongs to it, and looks whether the log can be read.
@@ -272,7 +246,7 @@ impl Relay {
         let log = log.await?;
         self.has_read = true;
         tracing::info!(slot = self.slot, from = %from, "reading the binlog");
-        let session = self.begin(conn, &shape, reached, From::Log(Box::new(log))).await?;
+        let session = self.begin(conn, &shape, reached, From::Log(log)).await?;
         session.run(&mut self.stop).await.map(drop)
     }
 
@@ -292,7 +266,7 @@ impl Relay {
                 self.metrics.standby.set(1);
                 is_told = true;
             }
-            if self.pause(STANDBY_LOOK).await {
+            if pause(&mut self.stop, STANDBY_LOOK).await {
                 return Ok(false);
             }
         }
@@ -315,8 +289,9 @@ impl Relay {
         let ids = Ids::parse(&before).unwrap_or_default();
         let from = From::Scan(Some(Box::new(scan)));
         let session = self.begin(conn, shape, Reached::default(), from).await?;
-        let (ended, conn) = session.run(&mut self.stop).await?;
-        let (Ended::Scanned, Some(mut conn)) = (ended, conn) else { return Ok(None) };
+        let (ended, connection) = session.run(&mut self.stop).await?;
+        let (Ended::Scanned, Some(connection)) = (ended, connection) else { return Ok(None) };
+        let mut conn = connection.conn;
         let recorded = places::recorded(&mut conn, &self.slot).await?;
         let last_commit = recorded.and_then(|it| it.reached.last_commit);
         let reached = Reached { confirmed: place.at, last_commit, partial: None };
@@ -329,8 +304,8 @@ impl Relay {
         mut conn: Conn,
         shape: &Shape,
         reached: Reached,
-        from: From,
-    ) -> Result<Session, Error> {
+        from: From<Connection>,
+    ) -> Result<Session<Connection>, Error> {
         let failures = Failures { outbox: shape.name.to_string(), on_dead: self.config.on_dead };
         let parked = failures.sweep(&mut conn).await?.into_iter().collect();
         let position = failures.next_position(&mut conn).await?;
@@ -338,15 +313,7 @@ impl Relay {
         let stream = Stream::new(&self.config, &shape.name, start, Instant::now());
         let name = "millrace relay, log".to_owned();
         let broker = Broker::new(&self.config, &self.metrics, name, self.config.window, self.seed);
-        Ok(Session {
-            stream,
-            broker,
-            conn: Some(conn),
-            slot: self.slot.clone(),
-            metrics: self.metrics.clone(),
-            failures,
-            from,
-            state: State::new(reached),
-        })
+        let connection = Connection { conn, slot: self.slot.clone(), failures };
+        Ok(Session::new(connection, from, (stream, broker), reached, self.metrics.clone()))
     }
 }

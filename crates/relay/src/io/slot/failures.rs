@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use crate::config::OnDead;
 use crate::error::Error;
 use crate::io::postgres::database;
+use crate::io::session::{Asked, Counted, Orders};
 use crate::stream::{Due, Failure, Input, NextAttempt, Output};
 
 /// Rows that are due, fetched at once; of one key.
@@ -23,15 +24,6 @@ pub(super) struct Failures {
     pub(super) client: Arc<Client>,
     pub(super) outbox: String,
     pub(super) on_dead: OnDead,
-}
-
-/// Failures, counted.
-pub(super) struct Counted {
-    /// For another attempt.
-    pub(super) waiting: i64,
-    pub(super) dead: i64,
-    /// How long the oldest of those that wait has failed.
-    pub(super) oldest: Option<Duration>,
 }
 
 const STORE: &str = "INSERT INTO millrace.relay_failures AS f \
@@ -95,30 +87,10 @@ impl Failures {
     }
 
     /// Does what is asked, in order; says what the core has to know.
-    pub(super) async fn apply(self, orders: Vec<Output>) -> Result<Vec<Input>, Error> {
+    pub(super) async fn apply(&self, orders: Vec<Output>) -> Result<Vec<Input>, Error> {
         let failed = |error: tokio_postgres::Error| database("writing failures", &error);
         let mut inputs = Vec::new();
-        let (mut stores, mut retries) = (Vec::new(), Vec::new());
-        let (mut removed, mut keys) = (Vec::new(), BTreeSet::new());
-        let mut others = Vec::new();
-        for order in orders {
-            match order {
-                Output::Store(failure) => stores.push(failure),
-                Output::Retry(failure) => {
-                    if failure.next == NextAttempt::Never && !self.dead_blocks() {
-                        keys.extend(failure.key.clone());
-                    }
-                    retries.push(failure);
-                }
-                Output::Remove { row_id, key } => {
-                    removed.push(row_id);
-                    keys.extend(key);
-                }
-                Output::FetchDue | Output::Sweep => others.push(order),
-                // The session ends at it, and hands it to nobody.
-                Output::GiveUp(error) => return Err(error),
-            }
-        }
+        let Orders { stores, retries, removed, keys, asked } = Orders::of(orders, self.on_dead)?;
         if !stores.is_empty() {
             self.store(&stores).await.map_err(failed)?;
             inputs.push(Input::Stored(stores.len()));
@@ -130,7 +102,6 @@ impl Failures {
             self.client.execute(REMOVE, &[&self.outbox, &removed]).await.map_err(failed)?;
         }
         if !keys.is_empty() {
-            let keys: Vec<String> = keys.into_iter().collect();
             let blocks = self.dead_blocks();
             let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
                 [&self.outbox, &keys, &blocks];
@@ -138,14 +109,11 @@ impl Failures {
             let free = self.client.query(FREE, &parameters).await.map_err(failed)?;
             inputs.push(Input::Free(free.iter().map(|row| row.get(0)).collect()));
         }
-        for other in others {
-            match other {
-                Output::FetchDue => inputs.push(self.due().await.map_err(failed)?),
-                Output::Sweep => inputs.push(Input::Swept(self.sweep().await?)),
-                Output::Store(_) | Output::Retry(_) | Output::Remove { .. } | Output::GiveUp(_) => {
-                    unreachable!("these are not among the others")
-                }
-            }
+        for asked in asked {
+            inputs.push(match asked {
+                Asked::Due => self.due().await.map_err(failed)?,
+                Asked::Swept => Input::Swept(self.sweep().await?),
+            });
         }
         Ok(inputs)
     }

@@ -13,6 +13,7 @@ use super::tunnel::Tunnel;
 use crate::config::{Config, Source};
 use crate::error::Error;
 use crate::io::postgres::{Database, Place};
+use crate::io::session;
 use crate::lsn::Lsn;
 use crate::progress::CommitTime;
 use crate::stream::Input;
@@ -22,6 +23,8 @@ const OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=iso_8601 -c timezone=UT
     -c extra_float_digits=1";
 /// Changes between the connection's task and the core: few, as rows may be large.
 const EVENTS: usize = 64;
+/// How long a place may wait to be written down that no row has led to.
+const RECORD_IDLE: Duration = Duration::from_secs(10);
 /// How often the server is told how far the log is done, also while the broker blocks.
 const FEEDBACK: Duration = Duration::from_millis(500);
 /// How long the last feedback may take.
@@ -64,39 +67,6 @@ impl Log {
         Ok(Self { client, tunnel, prefix, wal_end: Lsn(0) })
     }
 
-    /// Nothing more comes: [`Log::next`] says why, behind what has arrived.
-    pub(super) fn has_ended(&self) -> bool {
-        !self.client.is_running()
-    }
-
-    /// What has arrived already; none: nothing more for now.
-    pub(super) fn poll(&mut self) -> Result<Option<Input>, Error> {
-        // The waker of a task that sleeps is set by `next`, which is polled before it does.
-        let mut context = Context::from_waker(Waker::noop());
-        loop {
-            if self.has_ended() {
-                // Its last words are told once, to whoever waits for them.
-                return Ok(None);
-            }
-            // The caller takes only so many at once: no need for the runtime's own count.
-            let event = pin!(tokio::task::unconstrained(self.client.recv())).poll(&mut context);
-            let Poll::Ready(event) = event else { return Ok(None) };
-            if let Some(input) = self.input(event)? {
-                return Ok(Some(input));
-            }
-        }
-    }
-
-    /// The next that arrives. May be given up at any time.
-    pub(super) async fn next(&mut self) -> Result<Input, Error> {
-        loop {
-            let event = self.client.recv().await;
-            if let Some(input) = self.input(event)? {
-                return Ok(input);
-            }
-        }
-    }
-
     fn input(
         &mut self,
         event: Result<Option<ReplicationEvent>, PgWireError>,
@@ -130,15 +100,57 @@ impl Log {
             ReplicationEvent::StoppedAt { .. } => None,
         })
     }
+}
 
-    /// Everything before `lsn` is done, and that is written down.
-    pub(super) fn confirm(&self, lsn: Lsn) {
-        self.client.update_applied_lsn(pgwire_replication::Lsn::from_u64(lsn.0));
+impl session::Log for Log {
+    type Place = Lsn;
+
+    fn has_ended(&self) -> bool {
+        !self.client.is_running()
+    }
+
+    fn poll(&mut self) -> Result<Option<Input>, Error> {
+        // The waker of a task that sleeps is set by `next`, which is polled before it does.
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if self.has_ended() {
+                // Its last words are told once, to whoever waits for them.
+                return Ok(None);
+            }
+            // The caller takes only so many at once: no need for the runtime's own count.
+            let event = pin!(tokio::task::unconstrained(self.client.recv())).poll(&mut context);
+            let Poll::Ready(event) = event else { return Ok(None) };
+            if let Some(input) = self.input(event)? {
+                return Ok(Some(input));
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<Input, Error> {
+        loop {
+            let event = self.client.recv().await;
+            if let Some(input) = self.input(event)? {
+                return Ok(input);
+            }
+        }
+    }
+
+    fn place(&mut self, confirmed: Lsn) -> Lsn {
+        confirmed
+    }
+
+    /// Nothing but the server's own doings has moved it.
+    fn is_worth_writing(&self, _: Lsn, _: Lsn, overdue: Duration) -> bool {
+        overdue >= RECORD_IDLE
+    }
+
+    fn recorded(&self, confirmed: Lsn) {
+        self.client.update_applied_lsn(pgwire_replication::Lsn::from_u64(confirmed.0));
     }
 
     /// Tells the server how far the log is done, and leaves.
-    pub(super) async fn close(mut self, confirmed: Lsn) {
-        self.confirm(confirmed);
+    async fn close(mut self, confirmed: Lsn) {
+        self.recorded(confirmed);
         let metrics = self.client.metrics();
         let told = async {
             // There is no event for it; each look also makes room for what still arrives.

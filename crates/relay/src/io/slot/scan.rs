@@ -1,8 +1,5 @@
 //! Reads the outbox table itself: once, after a slot was made, for what was committed before it could see.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use tokio_postgres::Client;
 
 use crate::config::Config;
@@ -18,10 +15,10 @@ const ROWS: usize = 500;
 const BYTES: usize = 4 << 20;
 
 /// A reading of the table. The cursor outlives its transaction: nothing is held open while the broker is slow.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Scan {
     /// How many to read at once, known better with every reading.
-    rows: Arc<AtomicUsize>,
+    rows: usize,
 }
 
 impl Scan {
@@ -37,12 +34,12 @@ impl Scan {
             .batch_execute(&sql)
             .await
             .map_err(|error| database("reading the outbox table", &error))?;
-        Ok(Self { rows: Arc::new(AtomicUsize::new(FIRST_ROWS)) })
+        Ok(Self { rows: FIRST_ROWS })
     }
 
     /// The next rows; none: that was all.
-    pub(super) async fn next(self, client: &Client) -> Result<Vec<Input>, Error> {
-        let sql = format!("FETCH {} FROM millrace_scan", self.rows.load(Ordering::Relaxed));
+    pub(super) async fn next(&mut self, client: &Client) -> Result<Vec<Input>, Error> {
+        let sql = format!("FETCH {} FROM millrace_scan", self.rows);
         let failed = |error: tokio_postgres::Error| database("reading the outbox table", &error);
         let rows = client.query(&sql, &[]).await.map_err(failed)?;
         let mut bytes = 0;
@@ -65,7 +62,7 @@ impl Scan {
         if let Some(each) = bytes.checked_div(rows.len()) {
             // As the poll's fetch: the next rows may be larger than all so far.
             let most = ROWS.min(8 * rows.len());
-            self.rows.store((BYTES / each.max(1)).clamp(1, most), Ordering::Relaxed);
+            self.rows = (BYTES / each.max(1)).clamp(1, most);
         } else {
             client.batch_execute("CLOSE millrace_scan").await.map_err(failed)?;
         }

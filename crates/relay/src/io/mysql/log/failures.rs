@@ -10,6 +10,7 @@ use mysql_async::{Conn, Error as MyError, Row, Value};
 use crate::config::OnDead;
 use crate::error::Error;
 use crate::io::mysql::connection::{database, number, params, text, words};
+use crate::io::session::{Asked, Counted, Orders};
 use crate::mysql::sql::FAILURES;
 use crate::stream::{Due, Failure, Input, NextAttempt, Output};
 
@@ -26,15 +27,6 @@ const NAMES: usize = 500;
 pub(super) struct Failures {
     pub(super) outbox: String,
     pub(super) on_dead: OnDead,
-}
-
-/// Failures, counted.
-pub(super) struct Counted {
-    /// For another attempt.
-    pub(super) waiting: i64,
-    pub(super) dead: i64,
-    /// How long the oldest of those that wait has failed.
-    pub(super) oldest: Option<Duration>,
 }
 
 /// The table of failures has an order for those of the log: a column that older relays did not make.
@@ -81,52 +73,35 @@ impl Failures {
         orders: Vec<Output>,
     ) -> Result<Vec<Input>, Error> {
         let mut inputs = Vec::new();
-        let (mut stored, mut removed) = (0, Vec::new());
-        let (mut keys, mut others) = (BTreeSet::new(), Vec::new());
+        let Orders { stores, retries, removed, keys, asked } = Orders::of(orders, self.on_dead)?;
         conn.query_drop("START TRANSACTION").await.map_err(failed)?;
-        for order in orders {
-            match order {
-                Output::Store(failure) => {
-                    self.store(conn, &failure).await.map_err(failed)?;
-                    stored += 1;
-                }
-                Output::Retry(failure) => {
-                    if failure.next == NextAttempt::Never && self.on_dead != OnDead::Block {
-                        keys.extend(failure.key.clone());
-                    }
-                    self.retry(conn, &failure).await.map_err(failed)?;
-                }
-                Output::Remove { row_id, key } => {
-                    removed.push(row_id);
-                    keys.extend(key);
-                }
-                Output::FetchDue | Output::Sweep => others.push(order),
-                // The session ends at it, and hands it to nobody.
-                Output::GiveUp(error) => return Err(error),
-            }
+        for failure in &stores {
+            self.store(conn, failure).await.map_err(failed)?;
+        }
+        for failure in &retries {
+            self.retry(conn, failure).await.map_err(failed)?;
         }
         for names in removed.chunks(NAMES) {
             let places = vec!["?"; names.len()].join(", ");
             let sql = format!("DELETE FROM {FAILURES} WHERE outbox = ? AND row_id IN ({places})");
             conn.exec_drop(sql, self.with(names)).await.map_err(failed)?;
         }
-        let keys: Vec<String> = keys.into_iter().collect();
         let mut free = Vec::new();
         for keys in keys.chunks(NAMES) {
             self.promote(conn, Some(keys)).await.map_err(failed)?;
             free.extend(self.free(conn, keys).await.map_err(failed)?);
         }
         conn.query_drop("COMMIT").await.map_err(failed)?;
-        if stored > 0 {
-            inputs.push(Input::Stored(stored));
+        if !stores.is_empty() {
+            inputs.push(Input::Stored(stores.len()));
         }
         if !free.is_empty() {
             inputs.push(Input::Free(free));
         }
-        for other in others {
-            inputs.push(match other {
-                Output::FetchDue => self.due(conn).await.map_err(failed)?,
-                _ => Input::Swept(self.sweep(conn).await?),
+        for asked in asked {
+            inputs.push(match asked {
+                Asked::Due => self.due(conn).await.map_err(failed)?,
+                Asked::Swept => Input::Swept(self.sweep(conn).await?),
             });
         }
         Ok(inputs)

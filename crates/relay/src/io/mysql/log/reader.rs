@@ -11,6 +11,7 @@ use tokio_stream::StreamExt as _;
 
 use crate::error::Error;
 use crate::io::mysql::connection::{Database, database, is_temporary, words};
+use crate::io::session;
 use crate::lsn::Lsn;
 use crate::mapping::{Layout, TableName};
 use crate::mysql::binlog::event;
@@ -25,6 +26,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(30);
 /// The server waits so long for a relay that does not read on, because its broker takes nothing.
 const WRITE_TIMEOUT_S: u32 = 86_400;
+/// A place that no row has led to is written down after so many bytes, or in another file.
+const RECORD_BYTES: u64 = 1 << 20;
 /// Numbers of error that say that the log is not there any more.
 const LOG_IS_GONE: [u16; 2] = [1236, 1373];
 /// And that this user may not read it.
@@ -109,23 +112,30 @@ impl Log {
         })
     }
 
-    /// Nothing more comes.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
+    fn take(
+        &mut self,
+        event: Option<Result<mysql_async::binlog::events::Event, MyError>>,
+    ) -> Result<(), Error> {
+        self.silent_since = None;
+        match event {
+            Some(Ok(event)) => self.assembler.event(self.events.read(&event)?),
+            Some(Err(error)) => {
+                self.has_ended = true;
+                Err(ended(&error, &self.slot, &self.outbox, self.assembler.place()))
+            }
+            None => {
+                self.has_ended = true;
+                Err(away("the server ended the stream of changes".into()))
+            }
+        }
     }
+}
 
-    /// The place of this log, at `at`.
-    pub(super) fn place(&self, at: Lsn) -> Place {
-        self.assembler.place().with(at)
-    }
+impl session::Log for Log {
+    /// With the ids of what is done there.
+    type Place = (Place, String);
 
-    /// The ids of what is done.
-    pub(super) fn ids(&mut self, confirmed: Lsn) -> String {
-        self.assembler.state(confirmed)
-    }
-
-    /// What has arrived already; none: nothing more for now.
-    pub(super) fn poll(&mut self) -> Result<Option<Input>, Error> {
+    fn poll(&mut self) -> Result<Option<Input>, Error> {
         // The waker of a task that sleeps is set by `next`, which is polled before it does.
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -151,8 +161,7 @@ impl Log {
         }
     }
 
-    /// The next that arrives. May be given up at any time.
-    pub(super) async fn next(&mut self) -> Result<Input, Error> {
+    async fn next(&mut self) -> Result<Input, Error> {
         loop {
             if let Some(input) = self.assembler.take() {
                 return Ok(input);
@@ -162,23 +171,23 @@ impl Log {
         }
     }
 
-    fn take(
-        &mut self,
-        event: Option<Result<mysql_async::binlog::events::Event, MyError>>,
-    ) -> Result<(), Error> {
-        self.silent_since = None;
-        match event {
-            Some(Ok(event)) => self.assembler.event(self.events.read(&event)?),
-            Some(Err(error)) => {
-                self.has_ended = true;
-                Err(ended(&error, &self.slot, &self.outbox, self.assembler.place()))
-            }
-            None => {
-                self.has_ended = true;
-                Err(away("the server ended the stream of changes".into()))
-            }
-        }
+    fn has_ended(&self) -> bool {
+        self.has_ended
     }
+
+    fn place(&mut self, confirmed: Lsn) -> (Place, String) {
+        (self.assembler.place().with(confirmed), self.assembler.state(confirmed))
+    }
+
+    /// The writing itself is in the log, so an idle relay must not write for what it wrote.
+    fn is_worth_writing(&self, before: Lsn, now: Lsn, _: Duration) -> bool {
+        now.0.saturating_sub(before.0) >= RECORD_BYTES
+    }
+
+    /// The server keeps its log whatever a reader has done.
+    fn recorded(&self, _: Lsn) {}
+
+    async fn close(self, _: Lsn) {}
 }
 
 /// What the relay is among the server's replicas: each has a number. This one is above what people choose.

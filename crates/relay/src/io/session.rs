@@ -1,44 +1,39 @@
-//! One session: the binlog (or first the table), the broker and the failures, until one of them ends it.
-//!
-//! As the session of PostgreSQL's log, with another database under it: a connection that does one thing at a time, and a
-//! table in place of a slot.
+//! One session: a log (or first the table), the broker and the failures, until one of them ends it. What differs between
+//! databases is behind [`Log`] and [`Records`].
+
+mod again;
+mod database;
+mod orders;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
-use mysql_async::Conn;
-use mysql_async::prelude::Queryable as _;
 use tokio::sync::watch;
 
-use super::failures::{Counted, Failures};
-use super::places;
-use super::reader::Log;
-use super::scan::Scan;
+use super::broker::Broker;
 use crate::error::Error;
-use crate::io::broker::Broker;
-use crate::io::mysql::connection::database;
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Step};
-use crate::mysql::binlog::place::Place;
 use crate::progress::Reached;
 use crate::stream::{Input, NextAttempt, Output, Stream};
+pub(super) use again::{Again, pause};
+pub(super) use database::{Counted, Log, Looked, Records};
+pub(super) use orders::{Asked, Orders};
 
 /// Changes that are taken before the broker is looked at again.
 const CHANGES_AT_ONCE: usize = 512;
 /// Orders for the database that are done at once.
 const ORDERS_AT_ONCE: usize = 1000;
-/// How often it is written down how far the log is done.
-const RECORD_EVERY: Duration = Duration::from_millis(250);
-/// The writing itself is in the log: where no row came, it waits for this many bytes, or another file.
-const RECORD_BYTES: u64 = 1 << 20;
+/// How often it is written down how far the log is done, under load.
+pub(super) const RECORD_EVERY: Duration = Duration::from_millis(250);
 /// How often the log tells of rows that failed and are tried again.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How often the failures are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the log and the failures are looked at.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long unconfirmed messages may take after a stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// Longer than any turn takes: whoever stood still for so long may have lost the lock without knowing.
+/// Longer than any turn takes: whoever stood still for so long may have lost the log without knowing.
 pub(super) const FROZEN_FOR: Duration = Duration::from_secs(40);
 /// How long the last writing may take.
 const LAST_RECORD: Duration = Duration::from_secs(5);
@@ -46,10 +41,17 @@ const LAST_RECORD: Duration = Duration::from_secs(5);
 const AGE_EVERY: Duration = Duration::from_millis(250);
 
 /// Where rows come from now.
-pub(super) enum From {
+pub(super) enum From<R: Records> {
     /// None while it reads.
-    Scan(Option<Box<Scan>>),
-    Log(Box<Log>),
+    Scan(Option<R::Scan>),
+    Log(R::Log),
+}
+
+impl<R: Records> From<R> {
+    /// The log has come to its end, whose reason is still to be told.
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Log(log) if log.has_ended())
+    }
 }
 
 /// How a session ended well.
@@ -61,34 +63,33 @@ pub(super) enum Ended {
 }
 
 /// What the database is doing; it has the connection meanwhile.
-type Running = Pin<Box<dyn Future<Output = Result<(Option<Conn>, Done), Error>> + Send>>;
+type Running<R> = Pin<Box<dyn Future<Output = Result<(R, Done<R>), Error>> + Send>>;
 
 /// What the database has done.
-enum Done {
+enum Done<R: Records> {
     Applied(Vec<Input>),
     Recorded(Reached),
-    Looked { lag: i64, failures: Counted },
-    Rows(Box<Scan>, Vec<Input>),
+    Looked(Looked),
+    Rows(R::Scan, Vec<Input>),
 }
 
 /// The parts of a session.
-pub(super) struct Session {
-    pub(super) stream: Stream,
-    pub(super) broker: Broker,
+pub(super) struct Session<R: Records> {
+    metrics: Metrics,
+    stream: Stream,
+    broker: Broker,
     /// None while it works.
-    pub(super) conn: Option<Conn>,
-    pub(super) slot: String,
-    pub(super) metrics: Metrics,
-    pub(super) failures: Failures,
-    pub(super) from: From,
-    pub(super) state: State,
+    records: Option<R>,
+    is_gone: Box<dyn Fn() -> bool + Send + Sync>,
+    from: From<R>,
+    state: State<R>,
 }
 
 /// What a session remembers between turns.
-pub(super) struct State {
+struct State<R: Records> {
     out: Vec<Output>,
     orders: VecDeque<Output>,
-    running: Option<Running>,
+    running: Option<Running<R>>,
     recorded: Reached,
     record_at: Instant,
     rows_since: u64,
@@ -103,8 +104,8 @@ pub(super) struct State {
     stop_by: Option<Instant>,
 }
 
-impl State {
-    pub(super) fn new(recorded: Reached) -> Self {
+impl<R: Records> State<R> {
+    fn new(recorded: Reached) -> Self {
         let now = Instant::now();
         Self {
             out: Vec::new(),
@@ -124,9 +125,9 @@ impl State {
 }
 
 /// What woke a session.
-enum Woken {
+enum Woken<R: Records> {
     Driven(Result<(), client::Error>),
-    Database(Result<(Option<Conn>, Done), Error>),
+    Database(Result<(R, Done<R>), Error>),
     Log(Result<Input, Error>),
     Stop,
     Time,
@@ -138,21 +139,34 @@ async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|is_told| *is_told).await;
 }
 
-impl Session {
-    /// Works until it is stopped, the table is read (where that was all), or something fails.
+impl<R: Records> Session<R> {
+    /// Begins at `reached`.
+    pub(super) fn new(
+        records: R,
+        from: From<R>,
+        (stream, broker): (Stream, Broker),
+        reached: Reached,
+        metrics: Metrics,
+    ) -> Self {
+        let (is_gone, records) = (records.watch(), Some(records));
+        Self { metrics, stream, broker, records, is_gone, from, state: State::new(reached) }
+    }
+
+    /// Works until it is stopped, the table is read (where that was all), or something fails. Gives the connection back, if
+    /// it does nothing.
     pub(super) async fn run(
         mut self,
         stop: &mut watch::Receiver<bool>,
-    ) -> Result<(Ended, Option<Conn>), Error> {
+    ) -> Result<(Ended, Option<R>), Error> {
         let mut turned_at = Instant::now();
         loop {
             if *stop.borrow() && self.state.stop_by.is_none() {
                 self.woken(Woken::Stop)?;
             }
             if turned_at.elapsed() > FROZEN_FOR {
-                // Another relay may have the lock by now: nothing that waits here may be published.
+                // Another relay may have the log by now: nothing that waits here may be published.
                 return Err(Error::Database {
-                    doing: "reading the binlog".into(),
+                    doing: "reading the log".into(),
                     text: format!("this process stood still for {:?}", turned_at.elapsed()),
                     is_temporary: true,
                 });
@@ -160,33 +174,40 @@ impl Session {
             turned_at = Instant::now();
             self.connect(stop).await;
             let has_more = self.take_changes()?;
-            self.publish().await;
-            self.sort_out()?;
+            self.publish().await?;
             self.count();
             self.begin_database();
             if let Some(ended) = self.is_over() {
-                self.leave().await;
-                return Ok((ended, self.conn));
+                return Ok((ended, self.leave().await));
             }
             let woken = self.wait(stop, has_more).await;
             self.woken(woken)?;
         }
     }
 
-    /// Writes down how far it came.
-    async fn leave(&mut self) {
-        let reached = self.stream.reached();
-        let From::Log(log) = &mut self.from else { return };
-        if let Some(conn) = self.conn.as_mut().filter(|_| reached != self.state.recorded) {
-            let (place, ids) = (log.place(reached.confirmed), log.ids(reached.confirmed));
-            let written = places::confirm(conn, &self.slot, &place, &ids, reached);
-            if !matches!(tokio::time::timeout(LAST_RECORD, written).await, Ok(Ok(()))) {
+    /// Writes down how far the log is done, and closes it.
+    async fn leave(self) -> Option<R> {
+        let Self { stream, mut records, from, mut state, .. } = self;
+        let From::Log(mut log) = from else { return records };
+        let reached = stream.reached();
+        if reached != state.recorded {
+            let written = match &mut records {
+                Some(records) => {
+                    let written = records.record(log.place(reached.confirmed), reached);
+                    matches!(tokio::time::timeout(LAST_RECORD, written).await, Ok(Ok(())))
+                }
+                None => false,
+            };
+            if written {
+                state.recorded = reached;
+            } else {
                 tracing::warn!(
-                    slot = self.slot,
-                    "the last place could not be written down: some rows are published again at the next start"
+                    "how far the log is done could not be written down: some rows are published again at the next start"
                 );
             }
         }
+        log.close(state.recorded.confirmed).await;
+        records
     }
 
     async fn connect(&mut self, stop: &mut watch::Receiver<bool>) {
@@ -217,15 +238,15 @@ impl Session {
         Ok(count == CHANGES_AT_ONCE)
     }
 
-    async fn publish(&mut self) {
+    async fn publish(&mut self) -> Result<(), Error> {
         let (publisher, rows) = self.stream.publishing();
-        // With the log the right to it may be gone, too: another relay may publish by now.
-        let has_ended = matches!(&self.from, From::Log(log) if log.has_ended());
-        if !has_ended {
+        // With the connection to the database the right to the log is gone, too: another relay may publish by now.
+        if !(self.is_gone)() && !self.from.has_ended() {
             self.broker.publish(publisher, rows).await;
         }
         self.broker.look(publisher, rows);
         self.stream.step(Instant::now(), Input::Time, &mut self.state.out);
+        self.sort_out()
     }
 
     /// The core's orders, to where they are done.
@@ -234,22 +255,21 @@ impl Session {
             match &output {
                 Output::GiveUp(error) => return Err(error.clone()),
                 Output::Store(failure) | Output::Retry(failure) => {
-                    let Some(reason) = failure.reason else {
-                        self.state.orders.push_back(output);
-                        continue;
-                    };
-                    let is_dead = failure.next == NextAttempt::Never;
-                    self.metrics.failed(reason, is_dead);
-                    let (row, error, advice) = (&failure.row_id, &failure.error, reason.advice());
-                    self.metrics.note_failure(reason, row, failure.key.as_deref(), error);
-                    if is_dead {
-                        tracing::warn!(row, %reason, error, advice, "a row is dead: it gets no more attempts");
-                    } else if self.state.tell_at <= Instant::now() {
-                        self.state.tell_at = Instant::now() + TELL_EVERY;
-                        tracing::warn!(
-                            row, %reason, error, advice,
-                            "the broker or the relay refused rows, such as this one"
-                        );
+                    if let Some(reason) = failure.reason {
+                        let is_dead = failure.next == NextAttempt::Never;
+                        self.metrics.failed(reason, is_dead);
+                        let (row, error, advice) =
+                            (&failure.row_id, &failure.error, reason.advice());
+                        self.metrics.note_failure(reason, row, failure.key.as_deref(), error);
+                        if is_dead {
+                            tracing::warn!(row, %reason, error, advice, "a row is dead: it gets no more attempts");
+                        } else if self.state.tell_at <= Instant::now() {
+                            self.state.tell_at = Instant::now() + TELL_EVERY;
+                            tracing::warn!(
+                                row, %reason, error, advice,
+                                "the broker or the relay refused rows, such as this one"
+                            );
+                        }
                     }
                 }
                 Output::Remove { .. } | Output::FetchDue | Output::Sweep => (),
@@ -277,70 +297,69 @@ impl Session {
         }
     }
 
-    /// Whether the place is worth a transaction.
-    fn is_to_be_recorded(&self, reached: Reached) -> bool {
-        let before = self.state.recorded;
-        let is_far = reached.confirmed.0.saturating_sub(before.confirmed.0) >= RECORD_BYTES;
-        let is_due = Instant::now() >= self.state.record_at;
-        is_due && reached != before && (is_far || self.state.rows_since > 0)
-    }
-
     /// One thing at a time is asked of the database, in the core's order.
     fn begin_database(&mut self) {
         let now = Instant::now();
-        if self.state.running.is_some() {
-            return;
+        if (self.is_gone)() {
+            // Any statement tells why.
+            self.state.look_at = now;
         }
         let reached = self.stream.reached();
-        let is_to_be_recorded = self.is_to_be_recorded(reached);
+        let is_to_be_recorded = self.is_to_be_recorded(reached, now);
+        let wants_rows = !self.state.is_scanned && self.stream.wants_input();
         let state = &mut self.state;
-        if !state.orders.is_empty() {
-            let Some(mut conn) = self.conn.take() else { return };
+        let Some(mut records) = self.records.take() else { return };
+        state.running = if !state.orders.is_empty() {
             let count = state.orders.len().min(ORDERS_AT_ONCE);
             let orders = state.orders.drain(..count).collect();
-            let failures = self.failures.clone();
-            state.running = Some(Box::pin(async move {
-                let inputs = failures.apply(&mut conn, orders).await?;
-                Ok((Some(conn), Done::Applied(inputs)))
-            }));
+            Some(Box::pin(async move {
+                let inputs = records.apply(orders).await?;
+                Ok((records, Done::Applied(inputs)))
+            }))
         } else if let From::Log(log) = &mut self.from
             && is_to_be_recorded
         {
-            let Some(mut conn) = self.conn.take() else { return };
             state.rows_since = 0;
             state.record_at = now + RECORD_EVERY;
-            let (slot, place) = (self.slot.clone(), log.place(reached.confirmed));
-            let ids = log.ids(reached.confirmed);
-            state.running = Some(Box::pin(async move {
-                places::confirm(&mut conn, &slot, &place, &ids, reached).await?;
-                Ok((Some(conn), Done::Recorded(reached)))
-            }));
+            let place = log.place(reached.confirmed);
+            Some(Box::pin(async move {
+                records.record(place, reached).await?;
+                Ok((records, Done::Recorded(reached)))
+            }))
         } else if now >= state.look_at {
-            let Some(mut conn) = self.conn.take() else { return };
             state.look_at = now + LOOK_EVERY;
-            let failures = self.failures.clone();
-            let from = match &self.from {
+            let place = match &mut self.from {
                 From::Log(log) => Some(log.place(reached.confirmed)),
                 From::Scan(_) => None,
             };
-            state.running = Some(Box::pin(async move {
-                let done = look(&mut conn, &failures, from).await?;
-                Ok((Some(conn), done))
-            }));
+            Some(Box::pin(async move {
+                let looked = records.look(place).await?;
+                Ok((records, Done::Looked(looked)))
+            }))
         } else if let From::Scan(scan) = &mut self.from
-            && !state.is_scanned
-            && self.stream.wants_input()
+            && wants_rows
             && let Some(scan) = scan.take()
         {
-            let Some(mut conn) = self.conn.take() else {
-                self.from = From::Scan(Some(scan));
-                return;
-            };
-            state.running = Some(Box::pin(async move {
-                let (scan, rows) = read_page(scan, &mut conn).await?;
-                Ok((Some(conn), Done::Rows(scan, rows)))
-            }));
-        }
+            Some(Box::pin(async move {
+                let (scan, rows) = records.read(scan).await?;
+                Ok((records, Done::Rows(scan, rows)))
+            }))
+        } else {
+            self.records = Some(records);
+            None
+        };
+    }
+
+    /// Whether the place is worth writing down now.
+    fn is_to_be_recorded(&self, reached: Reached, now: Instant) -> bool {
+        let (before, state) = (self.state.recorded, &self.state);
+        let (From::Log(log), Some(overdue)) =
+            (&self.from, now.checked_duration_since(state.record_at))
+        else {
+            return false;
+        };
+        let is_worth = || log.is_worth_writing(before.confirmed, reached.confirmed, overdue);
+        reached != before && (state.rows_since > 0 || is_worth())
     }
 
     fn is_over(&self) -> Option<Ended> {
@@ -353,7 +372,7 @@ impl Session {
         (is_scanned && is_quiet && self.stream.is_done()).then_some(Ended::Scanned)
     }
 
-    async fn wait(&mut self, stop: &mut watch::Receiver<bool>, has_more: bool) -> Woken {
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>, has_more: bool) -> Woken<R> {
         let Self { broker, stream, state, from, .. } = self;
         let now = Instant::now();
         let is_stopping = state.stop_by.is_some();
@@ -367,8 +386,7 @@ impl Session {
         if has_more || until <= now {
             until = now;
         }
-        let has_ended = matches!(&*from, From::Log(log) if log.has_ended());
-        let wants_input = stream.wants_input() || (has_ended && !is_stopping);
+        let wants_input = stream.wants_input() || (from.has_ended() && !is_stopping);
         tokio::select! {
             biased;
             () = told(stop), if !is_stopping => Woken::Stop,
@@ -380,7 +398,7 @@ impl Session {
         }
     }
 
-    fn woken(&mut self, woken: Woken) -> Result<(), Error> {
+    fn woken(&mut self, woken: Woken<R>) -> Result<(), Error> {
         let now = Instant::now();
         match woken {
             Woken::Driven(driven) => {
@@ -390,8 +408,8 @@ impl Session {
             }
             Woken::Database(done) => {
                 self.state.running = None;
-                let (conn, done) = done?;
-                self.conn = conn;
+                let (records, done) = done?;
+                self.records = Some(records);
                 self.done(done);
             }
             Woken::Log(input) => self.stream.step(now, input?, &mut self.state.out),
@@ -404,7 +422,7 @@ impl Session {
         self.sort_out()
     }
 
-    fn done(&mut self, done: Done) {
+    fn done(&mut self, done: Done<R>) {
         let now = Instant::now();
         match done {
             Done::Applied(inputs) => {
@@ -412,9 +430,13 @@ impl Session {
                     self.stream.step(now, input, &mut self.state.out);
                 }
             }
-            Done::Recorded(reached) => self.state.recorded = reached,
-            Done::Looked { lag, failures } => {
-                let Counted { waiting, dead, oldest } = failures;
+            Done::Recorded(reached) => {
+                self.state.recorded = reached;
+                if let From::Log(log) = &self.from {
+                    log.recorded(reached.confirmed);
+                }
+            }
+            Done::Looked(Looked { lag, failures: Counted { waiting, dead, oldest } }) => {
                 self.state.failing_since = oldest.and_then(|age| now.checked_sub(age));
                 self.metrics.slot_lag.set(lag);
                 self.metrics.parked.set(waiting);
@@ -454,36 +476,14 @@ impl Session {
     }
 }
 
-/// Reads the next rows of the table. The connection that holds the lock must not be silent meanwhile.
-async fn read_page(scan: Box<Scan>, conn: &mut Conn) -> Result<(Box<Scan>, Vec<Input>), Error> {
-    let mut reading = std::pin::pin!(scan.next());
-    loop {
-        tokio::select! {
-            read = &mut reading => return read.map(|(scan, rows)| (Box::new(scan), rows)),
-            () = tokio::time::sleep(LOOK_EVERY) => {
-                conn.ping().await.map_err(|error| database("keeping the lock", &error))?;
-            }
-        }
-    }
-}
-
-async fn look(conn: &mut Conn, failures: &Failures, from: Option<Place>) -> Result<Done, Error> {
-    let lag = match from {
-        Some(place) => places::lag(conn, &place).await?,
-        None => 0,
-    };
-    let failures = failures.count(conn).await?;
-    Ok(Done::Looked { lag, failures })
-}
-
-async fn run(running: &mut Option<Running>) -> Result<(Option<Conn>, Done), Error> {
+async fn run<R: Records>(running: &mut Option<Running<R>>) -> Result<(R, Done<R>), Error> {
     match running {
         Some(running) => running.await,
         None => std::future::pending().await,
     }
 }
 
-async fn next(from: &mut From) -> Result<Input, Error> {
+async fn next<R: Records>(from: &mut From<R>) -> Result<Input, Error> {
     match from {
         From::Log(log) => log.next().await,
         From::Scan(_) => std::future::pending().await,
