@@ -33,7 +33,6 @@ fn options(server: u32) -> Vec<String> {
         "binlog-format=ROW",
         "binlog-row-metadata=FULL",
         "log-slave-updates=ON",
-        "character-set-server=utf8mb4",
     ];
     let mut options = options.map(|option| format!("--{option}")).to_vec();
     options.push(format!("--server-id={server}"));
@@ -156,7 +155,7 @@ fn a_message_is_the_same_from_the_table_and_from_the_binlog() {
     stage.sql(
         "CREATE TABLE box (id binary(16) PRIMARY KEY, body longblob, day date, at datetime(3), stamp timestamp(6) NULL, \
            state enum('new', 'paid'), marks set('a', 'b', 'c'), price decimal(12,3), n bigint unsigned, small tinyint, \
-           bits bit(12), fixed char(10), raw varbinary(20), y year, note text)",
+           bits bit(12), fixed char(10), raw varbinary(20), y year, note text) CHARACTER SET utf8mb4",
     );
     let columns = "id, day, at, stamp, state, marks, price, n, small, bits, fixed, raw, y, note";
     let columns: Vec<&str> = columns.split(", ").skip(1).collect();

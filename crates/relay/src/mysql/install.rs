@@ -129,7 +129,11 @@ fn create(mapping: &Mapping, table: &TableName, has_sequence: bool) -> String {
     if let Some(columns) = wanted_index(&mapping) {
         lines.push(format!("    KEY {PENDING_INDEX} ({})", list(&columns)));
     }
-    format!("CREATE TABLE {} (\n{}\n) ENGINE = InnoDB", quoted_table(table), lines.join(",\n"))
+    format!(
+        "CREATE TABLE {} (\n{}\n) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
+        quoted_table(table),
+        lines.join(",\n")
+    )
 }
 
 fn list(columns: &[String]) -> String {
@@ -346,6 +350,8 @@ mod tests {
             "{sql}"
         );
         assert!(sql.contains("PRIMARY KEY (`id`)"), "{sql}");
+        // The binlog is read as UTF-8, whatever a server has for tables that do not say.
+        assert!(sql.contains("DEFAULT CHARACTER SET utf8mb4"), "{sql}");
         assert_eq!(plan.steps.len(), 2, "the table, and that of failures");
     }
 
