@@ -69,8 +69,8 @@ pub(crate) struct Route {
     pub(crate) decide: Decide,
     /// Bytes of a body.
     pub(crate) body_bytes: usize,
-    /// It is about one small thing that it names, and programs ask it all the time: it is decided where the session runs,
-    /// takes nobody's turn, and is no news for the log.
+    /// It is about one small thing that it names, and programs ask it all the time: it is decided on the thread that
+    /// has read it, takes nobody's turn, and is no news for the log.
     pub(crate) is_small: bool,
 }
 

@@ -87,7 +87,7 @@ const UNDO_SEEDS: Seeds = Seeds { options: &["--undo", "--calm-ms", "300"], ..SE
 const STREAM_SEEDS: Seeds = Seeds { options: &["--streams", "--calm-ms", "300"], ..SEEDS };
 /// Some want locks. There are faults enough for leaders to change while leases run, and clocks that jump.
 const LOCK_SEEDS: Seeds = Seeds { options: &["--locks", "--calm-ms", "300"], ..CLOCK_SEEDS };
-/// A leader that does not know of the lease's earlier time must come soon after another.
+/// A leader must change while a lease runs, and its clock must differ from that of the one before: that takes long runs.
 const LOCK_TERM_SEEDS: Seeds = Seeds { load_ms: 20_000, ..LOCK_SEEDS };
 /// There are queues with rates.
 const RATED_SEEDS: Seeds = Seeds { options: &["--rated", "--calm-ms", "300"], ..SEEDS };
